@@ -1,0 +1,93 @@
+"""The one environment interface that learners see: pure functions over a pytree state.
+
+An environment is a batch of `N` parallel episodes. Episodes restart by themselves; the observation
+before the restart is kept in `TimeStep.final_obs`, so that learners bootstrap correctly.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+PyTree = Any
+"""A nest of arrays."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """Real vectors `dtype[shape]` between `low` and `high` (scalars or broadcastable arrays)."""
+
+    shape: tuple[int, ...]
+    low: float | np.ndarray = -np.inf
+    high: float | np.ndarray = np.inf
+    dtype: Any = jnp.float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """Integers 0 … n − 1."""
+
+    n: int
+    shape: tuple[int, ...] = ()
+    dtype: Any = jnp.int32
+
+
+@dataclasses.dataclass(frozen=True)
+class Dict:
+    """A dictionary of spaces; a value is a dictionary of arrays."""
+
+    spaces: Mapping[str, "Space"]
+
+
+Space = Box | Discrete | Dict
+
+
+@struct.dataclass
+class TimeStep:
+    """What one step of `N` environments returns.
+
+    Attributes:
+      obs: pytree `[N, …]`, the observation to act on next (of the new episode after a restart).
+      reward: `f32[N]`.
+      terminated: `bool[N]`, the task ended in this step (value of what follows is zero).
+      truncated: `bool[N]`, the episode was cut by a limit (bootstrap from `final_obs`).
+      final_obs: pytree `[N, …]`, the observation that this step led to, before any restart.
+      info: named arrays `[N, …]`, the same names in every step.
+    """
+
+    obs: PyTree
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    final_obs: PyTree
+    info: dict[str, jax.Array]
+
+    @property
+    def done(self) -> jax.Array:
+        """`bool[N]`: the episode is over, for either reason."""
+        return self.terminated | self.truncated
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorEnv:
+    """`num_envs` parallel environments with automatic restart.
+
+    Attributes:
+      name: registry name, as `clevr/real`.
+      num_envs: N.
+      observation_space: space of one environment's observation.
+      action_space: space of one environment's action.
+      reset: `key -> (EnvState, obs[N, …])`.
+      step: `(EnvState, action[N, …]) -> (EnvState, TimeStep)`; the key lives in the state.
+    """
+
+    name: str
+    num_envs: int
+    observation_space: Space
+    action_space: Space
+    reset: Callable[[jax.Array], tuple[PyTree, PyTree]]
+    step: Callable[[PyTree, jax.Array], tuple[PyTree, TimeStep]]
