@@ -1,0 +1,81 @@
+"""Which sets of spatial goals can hold at once on the CLEVR-Robot table: search for a witness."""
+
+import numpy as np
+
+NUM_BALLS = 5
+BOX_LOW = np.array([-0.47, -0.17])
+BOX_HIGH = np.array([0.47, 0.57])
+MIN_GAP = 0.26
+MAX_RELATION = 0.391
+COMPASS_VECTORS = np.array([[0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 0.0]])
+"""Unit vectors of behind, left, front, right."""
+
+_MARGIN = 0.002
+_STARTS = 64
+_ITERATIONS = 150
+
+
+def violation(positions: np.ndarray, relations: np.ndarray, margin: float = 0.0) -> np.ndarray:
+    """Largest broken constraint (metres; ≤ 0 if all hold) of layouts.
+
+    Args:
+      positions: `f64[..., 5, 2]` ball centres in metres.
+      relations: `i32[G, 3]` rows (source, destination, direction); rows of −1 are ignored.
+      margin: metres by which every constraint is tightened.
+
+    Returns:
+      `f64[...]`: over the box, the pairwise gap, and each goal's quadrant and distance.
+    """
+    box = np.maximum(BOX_LOW - positions, positions - BOX_HIGH).max((-2, -1))
+    first, second = np.triu_indices(NUM_BALLS, 1)
+    gaps = np.linalg.norm(positions[..., first, :] - positions[..., second, :], axis=-1)
+    parts = [box, (MIN_GAP - gaps).max(-1)]
+    for source, destination, direction in relations[relations[:, 0] >= 0]:
+        offset = positions[..., source, :] - positions[..., destination, :]
+        along = offset @ COMPASS_VECTORS[direction]
+        across = np.abs(offset @ COMPASS_VECTORS[(direction + 1) % 4])
+        parts += [across - along, np.linalg.norm(offset, axis=-1) - MAX_RELATION]
+    return np.stack(parts).max(0) + margin
+
+
+def find_witness(relations: np.ndarray) -> np.ndarray | None:
+    """A layout `f64[5, 2]` in which all goals hold, or None if the search finds none.
+
+    Deterministic: 64 fixed random layouts are relaxed together by projecting each pair of balls
+    onto its own constraints in turn; the first layout that meets everything is the witness.
+    """
+    rng = np.random.default_rng(0)
+    positions = rng.uniform(BOX_LOW, BOX_HIGH, (_STARTS, NUM_BALLS, 2))
+    goals = relations[relations[:, 0] >= 0]
+    for _ in range(_ITERATIONS):
+        for source, destination, direction in goals:
+            offset = positions[:, source] - positions[:, destination]
+            change = 0.5 * (_nearest_offset(offset, direction) - offset)
+            positions[:, source] += change
+            positions[:, destination] -= change
+        positions = np.clip(_separate(positions), BOX_LOW + _MARGIN, BOX_HIGH - _MARGIN)
+        found = np.flatnonzero(violation(positions, goals) < 0.0)
+        if found.size:
+            return positions[found[0]]
+    return None
+
+
+def _nearest_offset(offset: np.ndarray, direction: int) -> np.ndarray:
+    """`f64[S, 2]` moved into the quadrant of `direction` and to an allowed distance."""
+    forward, sideways = COMPASS_VECTORS[direction], COMPASS_VECTORS[(direction + 1) % 4]
+    along, across = offset @ forward, offset @ sideways
+    half = 0.5 * (along + np.abs(across))
+    outside = np.abs(across) > along - _MARGIN
+    along = np.where(outside, np.maximum(half, 0.0) + _MARGIN, along)
+    across = np.where(outside, np.sign(across) * np.maximum(half, 0.0), across)
+    inside = along[:, None] * forward + across[:, None] * sideways
+    length = np.linalg.norm(inside, axis=-1, keepdims=True)
+    return inside / length * np.clip(length, MIN_GAP + _MARGIN, MAX_RELATION - _MARGIN)
+
+
+def _separate(positions: np.ndarray) -> np.ndarray:
+    """`f64[S, 5, 2]` with every overlapping pair pushed apart by half of its overlap."""
+    offset = positions[:, :, None] - positions[:, None]
+    length = np.linalg.norm(offset, axis=-1, keepdims=True)
+    short = np.where(length > 0.0, np.maximum(MIN_GAP + _MARGIN - length, 0.0), 0.0)
+    return positions + 0.5 * (offset / np.maximum(length, 1e-9) * short).sum(2)
