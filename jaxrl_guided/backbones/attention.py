@@ -1,0 +1,164 @@
+"""Grouped-query attention as parts of one softmax: own tokens, a cache, a shared text prefix.
+
+Each part covers some of the keys a query may read and keeps its softmax unnormalised; `merge`
+joins the parts. Scores, maxima and sums are float32. Masks are explicit everywhere.
+
+Shapes: B rows, T tokens, K key/value heads, R query heads per key/value head, h head size.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+_MASKED = -1e30  # finite: a query that may read nothing gives a finite value, never NaN
+
+
+class Part(NamedTuple):
+    """The softmax over some keys, before normalisation.
+
+    Attributes:
+      top: `f32[B, T, K, R]`, largest score (without gradient).
+      total: `f32[B, T, K, R]`, sum of exp(score − top).
+      value: `f32[B, T, K, R, h]`, sum of exp(score − top) · value.
+    """
+
+    top: jax.Array
+    total: jax.Array
+    value: jax.Array
+
+
+def merge(*parts: Part) -> jax.Array:
+    """Normalises the softmax over all keys of all parts: `f32[B, T, K, R, h]`."""
+    if len(parts) == 1:
+        return parts[0].value / parts[0].total[..., None]
+    top = functools.reduce(jnp.maximum, [part.top for part in parts])
+    weights = [jnp.exp(part.top - top) for part in parts]
+    sums = [w * part.total for w, part in zip(weights, parts, strict=True)]
+    total = functools.reduce(jnp.add, sums)
+    # Dividing the small weights instead of the wide values saves a pass over the values.
+    terms = [(w / total)[..., None] * part.value for w, part in zip(weights, parts, strict=True)]
+    return functools.reduce(jnp.add, terms)
+
+
+def keys_part(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> Part:
+    """Attention to explicit keys.
+
+    Args:
+      q: `[N, T, K, R, h]`, already divided by √h.
+      keys, values: `[N, S, K, h]`.
+      mask: `bool[N, T, S]`, True where a query may read a key.
+    """
+    score = jnp.einsum("ntkrh,nskh->nktrs", q, keys, preferred_element_type=jnp.float32)
+    score = jnp.where(mask[:, None, :, None], score, _MASKED)
+    top = lax.stop_gradient(score.max(-1))
+    weight = jnp.exp(score - top[..., None])
+    value = jnp.einsum(
+        "nktrs,nskh->ntkrh",
+        weight.astype(values.dtype),
+        values,
+        preferred_element_type=jnp.float32,
+    )
+    return Part(jnp.swapaxes(top, 1, 2), jnp.swapaxes(weight.sum(-1), 1, 2), value)
+
+
+def own_part(q: jax.Array, keys: jax.Array, values: jax.Array) -> Part:
+    """Attention of every token to itself alone: q `[B, T, K, R, h]`, the others `[B, T, K, h]`."""
+    score = jnp.einsum("btkrh,btkh->btkr", q, keys, preferred_element_type=jnp.float32)
+    top = lax.stop_gradient(score)
+    total = jnp.exp(score - top)
+    return Part(top, total, total[..., None] * values.astype(jnp.float32)[:, :, :, None])
+
+
+def prefix_part(
+    q: jax.Array, keys: jax.Array, values: jax.Array, index: jax.Array, mask: jax.Array
+) -> Part:
+    """Attention to shared prefixes.
+
+    Args:
+      q: `[B, T, K, R, h]`; the T tokens are G equal consecutive groups.
+      keys, values: `[I, P, K, h]`, the table of prefixes.
+      index: `i32[B, G]`, the prefix of each group.
+      mask: `bool[B, T, P]` from `prefix_mask`.
+    """
+    (rows, tokens), groups = q.shape[:2], index.shape[1]
+    each = (rows * groups, tokens // groups)
+    index = index.reshape(-1)
+    part = keys_part(
+        q.reshape(*each, *q.shape[2:]), keys[index], values[index], mask.reshape(*each, -1)
+    )
+    return Part._make(x.reshape(rows, tokens, *x.shape[2:]) for x in part)
+
+
+def window_part(
+    q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, window: int
+) -> Part:
+    """Attention to itself and the last `window` tokens, in blocks: cost O(T · window).
+
+    Args:
+      q: `[B, T, K, R, h]`.
+      keys, values: `[B, T, K, h]`.
+      mask: `bool[B · blocks, window, 2 · window]` from `window_mask`.
+      window: block length, at least 1.
+    """
+    rows, tokens = q.shape[:2]
+    part = keys_part(
+        _blocks(q, window), _with_previous(keys, window), _with_previous(values, window), mask
+    )
+    return Part._make(x.reshape(rows, -1, *x.shape[2:])[:, :tokens] for x in part)
+
+
+def segment_mask(segment_ids: jax.Array) -> jax.Array:
+    """Causal within equal segments; padding (0) reads itself only. `i32[B, T] -> bool[B, T, T]`."""
+    tokens = segment_ids.shape[1]
+    step = jnp.arange(tokens)
+    same = (segment_ids[:, :, None] == segment_ids[:, None]) & (segment_ids[:, :, None] != 0)
+    return (same & (step[:, None] >= step)) | (step[:, None] == step)
+
+
+def window_mask(segment_ids: jax.Array, window: int) -> jax.Array:
+    """`segment_mask` cut to the last `window` tokens, as `window_part` lays out its keys.
+
+    Returns:
+      `bool[B · blocks, window, 2 · window]`; blocks = ceil(T / window).
+    """
+    query = _blocks(segment_ids, window)
+    key = _with_previous(segment_ids, window)
+    same = (query[:, :, None] == key[:, None]) & (query[:, :, None] != 0)
+    # Key j of a block stands j - window tokens after the block's first token.
+    back = jnp.arange(window)[:, None] + window - jnp.arange(2 * window)
+    return (same & (back >= 0) & (back <= window)) | (back == 0)
+
+
+def prefix_mask(length: jax.Array, index: jax.Array, size: int, valid: jax.Array) -> jax.Array:
+    """What tokens may read of their prefix.
+
+    Args:
+      length: `i32[I]`, valid entries of each prefix.
+      index: `i32[B, G]`.
+      size: P, entries of a prefix with its padding.
+      valid: `bool[B, T]`, False for padding, which reads nothing.
+
+    Returns:
+      `bool[B, T, P]`.
+    """
+    shown = jnp.repeat(length[index], valid.shape[1] // index.shape[1], axis=1)
+    return (jnp.arange(size) < shown[..., None]) & valid[..., None]
+
+
+def _blocks(x: jax.Array, window: int) -> jax.Array:
+    """`[B, T, …] -> [B · blocks, window, …]`, padded with zeros at the end."""
+    short = -x.shape[1] % window
+    if short:
+        x = jnp.pad(x, [(0, 0), (0, short)] + [(0, 0)] * (x.ndim - 2))
+    return x.reshape(-1, window, *x.shape[2:])
+
+
+def _with_previous(x: jax.Array, window: int) -> jax.Array:
+    """`[B, T, …] -> [B · blocks, 2 · window, …]`: each block after the one before it."""
+    blocks = _blocks(x, window).reshape(x.shape[0], -1, window, *x.shape[2:])
+    previous = jnp.pad(blocks[:, :-1], [(0, 0), (1, 0)] + [(0, 0)] * (blocks.ndim - 2))
+    joined = jnp.concatenate([previous, blocks], axis=2)
+    return joined.reshape(-1, *joined.shape[2:])
