@@ -1,0 +1,79 @@
+"""Evaluation of a policy: one episode in each environment, inside jit."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.learners.episodes import succeeded
+
+
+@struct.dataclass
+class EpisodeResults:
+    """N episodes, the first of each environment after a reset.
+
+    Attributes:
+      returns: `f32[N]`, undiscounted.
+      length: `i32[N]`.
+      success: `bool[N]`, `info["success"]` was true in some step.
+      success_at_end: `bool[N]`, it was true in the last step.
+      finished: `bool[N]`, the episode ended before the cap.
+    """
+
+    returns: jax.Array
+    length: jax.Array
+    success: jax.Array
+    success_at_end: jax.Array
+    finished: jax.Array
+
+
+def evaluate(
+    env: VectorEnv,
+    act: Callable[[jax.Array, PyTree], jax.Array],
+    key: jax.Array,
+    max_steps: int,
+) -> EpisodeResults:
+    """Run `env.num_envs` episodes, each for at most `max_steps` steps.
+
+    Only the first episode of an environment counts, so that short episodes do not count more often
+    than long ones. The number of steps is that of the longest episode.
+
+    Args:
+      act: `(key, obs [N, …]) -> action [N, …]`, with its parameters and statistics frozen, as
+        `lambda key, obs: ppo.act(state.policy, key, obs, greedy=True)`.
+
+    Raises:
+      ValueError: `max_steps` is not positive.
+    """
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be positive, not {max_steps}")
+    reset_key, key = jax.random.split(key)
+    env_state, obs = env.reset(reset_key)
+    flags = jnp.zeros(env.num_envs, jnp.bool_)
+    results = EpisodeResults(
+        jnp.zeros(env.num_envs), jnp.zeros(env.num_envs, jnp.int32), flags, flags, flags
+    )
+
+    def unfinished(carry: PyTree) -> jax.Array:
+        step, *_, results = carry
+        return (step < max_steps) & ~jnp.all(results.finished)
+
+    def advance(carry: PyTree) -> PyTree:
+        count, key, env_state, obs, results = carry
+        key, act_key = jax.random.split(key)
+        env_state, step = env.step(env_state, act(act_key, obs))
+        running = ~results.finished
+        success = succeeded(step)
+        results = EpisodeResults(
+            returns=results.returns + jnp.where(running, step.reward, 0.0),
+            length=results.length + running,
+            success=results.success | (running & success),
+            success_at_end=jnp.where(running, success, results.success_at_end),
+            finished=results.finished | step.done,
+        )
+        return count + 1, key, env_state, step.obs, results
+
+    start = (jnp.int32(0), key, env_state, obs, results)
+    return jax.lax.while_loop(unfinished, advance, start)[-1]

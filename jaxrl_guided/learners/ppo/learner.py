@@ -1,0 +1,86 @@
+"""PPO as a handful of pure functions over one state."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.learners.episodes import no_episodes
+from jaxrl_guided.learners.guidance import Guidance
+from jaxrl_guided.learners.normaliser import init_normaliser, init_reward_scale, normalise
+from jaxrl_guided.learners.ppo.collect import collect
+from jaxrl_guided.learners.ppo.config import PPOConfig, make_hyper
+from jaxrl_guided.learners.ppo.state import Metrics, Policy, PPOState, Rollout
+from jaxrl_guided.learners.ppo.update import make_optimiser, make_update
+from jaxrl_guided.networks.actor_critic import Network
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO:
+    """Pure functions; `frozen` is the guidance's frozen prior, None without guidance.
+
+    Attributes:
+      config: as given.
+      init: `key -> PPOState`.
+      collect: `state -> (state, Rollout)`.
+      update: `(state, Rollout, frozen=None) -> (state, Metrics)`.
+      iterate: `(state, frozen=None) -> (state, Metrics)`, both in turn.
+      act: `(policy, key, obs [N, …], greedy=False) -> action [N, …]`.
+    """
+
+    config: PPOConfig
+    init: Callable[[jax.Array], PPOState]
+    collect: Callable[[PPOState], tuple[PPOState, Rollout]]
+    update: Callable[..., tuple[PPOState, Metrics]]
+    iterate: Callable[..., tuple[PPOState, Metrics]]
+    act: Callable[..., jax.Array]
+
+
+def make_ppo(
+    env: VectorEnv, network: Network, config: PPOConfig, guidance: Guidance | None = None
+) -> PPO:
+    """Compose PPO from its parts.
+
+    Raises:
+      ValueError: `env` and `config` disagree about the number of environments.
+    """
+    if env.num_envs != config.num_envs:
+        raise ValueError(
+            f"ppo.num_envs is {config.num_envs}, but {env.name} has {env.num_envs} environments"
+        )
+    optimiser = make_optimiser(config)
+    update = make_update(network, config, optimiser, guidance)
+
+    def init(key: jax.Array) -> PPOState:
+        key, params_key, env_key = jax.random.split(key, 3)
+        params = network.init(params_key)
+        env_state, obs = env.reset(env_key)
+        return PPOState(
+            policy=Policy(
+                params=params,
+                normaliser=init_normaliser(env.observation_space) if config.normalise_obs else None,
+            ),
+            opt_state=optimiser.init(params),
+            hyper=make_hyper(config),
+            env_state=env_state,
+            obs=obs,
+            episodes=no_episodes(env.num_envs),
+            reward_scale=init_reward_scale(env.num_envs) if config.scale_reward else None,
+            guidance=guidance.init(env.num_envs) if guidance else None,
+            key=key,
+            iteration=jnp.int32(0),
+        )
+
+    def act(policy: Policy, key: jax.Array, obs: PyTree, greedy: bool = False) -> jax.Array:
+        distribution, _ = network.apply(policy.params, normalise(policy.normaliser, obs))
+        return network.action(distribution.mode() if greedy else distribution.sample(key))
+
+    def collect_rollout(state: PPOState) -> tuple[PPOState, Rollout]:
+        return collect(env, network, config.rollout_steps, state)
+
+    def iterate(state: PPOState, frozen: PyTree = None) -> tuple[PPOState, Metrics]:
+        return update(*collect_rollout(state), frozen)
+
+    return PPO(config, init, collect_rollout, update, iterate, act)

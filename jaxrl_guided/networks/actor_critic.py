@@ -1,0 +1,171 @@
+"""Actor and critic with separate trunks: the small networks of PPO."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jaxrl_guided.envs.types import Box, Discrete, PyTree, Space
+from jaxrl_guided.networks.distributions import (
+    Categorical,
+    ClippedNormal,
+    Distribution,
+    TanhNormal,
+)
+from jaxrl_guided.networks.observations import make_encoder
+
+ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Size and form of the networks.
+
+    Attributes:
+      hidden: units of each hidden layer, the same for actor and critic.
+      activation: `tanh`, `relu` or `silu`.
+      policy: for real actions, `tanh` (squashed Gaussian) or `clipped` (Gaussian, then clipped).
+      initial_std: standard deviation of raw real actions at the start; learned, the same in every
+        state.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Literal["tanh", "relu", "silu"] = "tanh"
+    policy: Literal["tanh", "clipped"] = "tanh"
+    initial_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError(f"network.hidden must be positive sizes, not {self.hidden}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"network.activation must be one of {', '.join(ACTIVATIONS)}, "
+                f"not {self.activation!r}"
+            )
+        if self.policy not in ("tanh", "clipped"):
+            raise ValueError(f"network.policy must be 'tanh' or 'clipped', not {self.policy!r}")
+        if self.initial_std <= 0:
+            raise ValueError(f"network.initial_std must be positive, not {self.initial_std}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """Pure functions over a nested dictionary of parameters.
+
+    Attributes:
+      observation_space: of one environment.
+      init: `key -> params`.
+      apply: `(params, obs [..., *]) -> (Distribution, value f32[...])`.
+      value: `(params, obs [..., *]) -> f32[...]`, the critic alone.
+      action: `raw action -> action that the environment receives`.
+    """
+
+    observation_space: Space
+    init: Callable[[jax.Array], PyTree]
+    apply: Callable[[PyTree, PyTree], tuple[Distribution, jax.Array]]
+    value: Callable[[PyTree, PyTree], jax.Array]
+    action: Callable[[jax.Array], jax.Array]
+
+
+def make_actor_critic(
+    observation_space: Space,
+    action_space: Space,
+    config: NetworkConfig,
+    features: jax.Array | None = None,
+) -> Network:
+    """Build a network for a pair of spaces.
+
+    Observations enter as `observations.make_encoder` says, already normalised by the learner.
+
+    Args:
+      features: `f32[I, d]`, one row per id of the observation's `instruction` leaf.
+
+    Raises:
+      ValueError: a space that the network cannot serve, or features of the wrong length.
+    """
+    size, encode = make_encoder(observation_space, features)
+    outputs, distribution = _policy_head(action_space, config)
+    learns_std = isinstance(action_space, Box)
+
+    def build(rngs: nnx.Rngs) -> _ActorCritic:
+        return _ActorCritic(size, outputs, learns_std, config, rngs)
+
+    graph = nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0))))[0]
+
+    def init(key: jax.Array) -> PyTree:
+        return nnx.to_pure_dict(nnx.split(build(nnx.Rngs(key)))[1])
+
+    def apply(params: PyTree, obs: PyTree) -> tuple[Distribution, jax.Array]:
+        module = nnx.merge(graph, params)
+        inputs = encode(obs)
+        log_std = module.log_std[...] if learns_std else None
+        return distribution(module.actor(inputs), log_std), module.critic(inputs)[..., 0]
+
+    def value(params: PyTree, obs: PyTree) -> jax.Array:
+        return nnx.merge(graph, params).critic(encode(obs))[..., 0]
+
+    no_output = jnp.zeros(outputs)
+    action = distribution(no_output, no_output if learns_std else None).action
+    return Network(observation_space, init, apply, value, action)
+
+
+class _MLP(nnx.Module):
+    """Linear layers with orthogonal kernels; `gain` is that of the last one."""
+
+    def __init__(
+        self, sizes: tuple[int, ...], activation: str, gain: float, rngs: nnx.Rngs
+    ) -> None:
+        gains = [math.sqrt(2)] * (len(sizes) - 2) + [gain]
+        # Zero-padded names: lists become integer keys, which sort as strings in some checkpoints.
+        self.layers = nnx.Dict(
+            {
+                f"layer_{i:02d}": nnx.Linear(
+                    sizes[i],
+                    sizes[i + 1],
+                    kernel_init=nnx.initializers.orthogonal(gains[i]),
+                    rngs=rngs,
+                )
+                for i in range(len(sizes) - 1)
+            }
+        )
+        self.activation = activation
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        *hidden, last = self.layers.values()
+        for layer in hidden:
+            x = ACTIVATIONS[self.activation](layer(x))
+        return last(x)
+
+
+class _ActorCritic(nnx.Module):
+    def __init__(
+        self, inputs: int, outputs: int, learns_std: bool, config: NetworkConfig, rngs: nnx.Rngs
+    ) -> None:
+        sizes = (inputs, *config.hidden)
+        # A small last layer makes the first policy nearly the same in every state.
+        self.actor = _MLP((*sizes, outputs), config.activation, 0.01, rngs)
+        self.critic = _MLP((*sizes, 1), config.activation, 1.0, rngs)
+        if learns_std:
+            self.log_std = nnx.Param(
+                jnp.full((outputs,), jnp.float32(math.log(config.initial_std)))
+            )
+
+
+def _policy_head(
+    space: Space, config: NetworkConfig
+) -> tuple[int, Callable[[jax.Array, jax.Array | None], Distribution]]:
+    """Number of outputs, and `(outputs [..., K], log_std [K] | None) -> Distribution`."""
+    if isinstance(space, Discrete) and space.shape == ():
+        return space.n, lambda logits, _: Categorical(logits)
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise ValueError(f"action space must be Discrete(n) or Box of shape (d,), not {space}")
+    low, high = (tuple(np.broadcast_to(b, space.shape).tolist()) for b in (space.low, space.high))
+    if config.policy == "tanh" and not np.isfinite([low, high]).all():
+        raise ValueError(f"network.policy='tanh' needs finite action bounds, not {low}, {high}")
+    family = TanhNormal if config.policy == "tanh" else ClippedNormal
+    return space.shape[0], lambda mean, log_std: family(mean, log_std, low, high)
