@@ -1,0 +1,118 @@
+"""Regenerates README's tables from `benchmarks/results/*.json`.
+
+A table stands between `<!-- begin:NAME -->` and `<!-- end:NAME -->`, NAME being the file's name
+without suffix. Benchmarks have `rows` as `common.Row`; experiments have `title`, `first_line`,
+`columns` and `rows` as lists of texts and numbers.
+
+    python -m benchmarks.report           # writes README.md
+    python -m benchmarks.report --check   # fails when README.md is out of date
+"""
+
+import pathlib
+import re
+from typing import Any
+
+from absl import flags
+
+from benchmarks import common
+from jaxrl_guided.runtime import app, files
+from jaxrl_guided.runtime.errors import UserError
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+
+_README = flags.DEFINE_string("readme", str(README), "Markdown file to update.")
+_RESULTS = flags.DEFINE_string("results", str(common.RESULTS), "Directory of the JSON files.")
+_CHECK = flags.DEFINE_bool("check", False, "Write nothing; fail when a table is out of date.")
+
+_BLOCK = re.compile(r"(<!-- begin:([\w.-]+) -->\n)(.*?)(<!-- end:\2 -->)", re.DOTALL)
+_MARKER = re.compile(r"<!-- (?:begin|end):[\w.-]+ -->")
+
+
+def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; numbers' columns are not aligned, cells are escaped."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |\n"
+        for line in lines
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return common.verdict(value)
+    if value is None or isinstance(value, int | float):
+        return common.number(value)
+    return str(value)
+
+
+def render(record: dict[str, Any]) -> str:
+    """The Markdown of one results file.
+
+    Raises:
+      KeyError: a field is missing.
+      ValueError: a row of an experiment has not as many values as there are columns.
+    """
+    if "columns" not in record:
+        machine = f"{record['cpu']}, {record['cores']} cores, {', '.join(record['devices'])}"
+        note = f"\n{record['date']}, {machine}, jax {record['packages']['jax']}.\n"
+        rows = [common.table_cells(row) for row in record["rows"]]
+        return markdown_table(list(common.COLUMNS), rows) + note
+    columns = record["columns"]
+    for row in record["rows"]:
+        if len(row) != len(columns):
+            raise ValueError(f"row {row} has {len(row)} values for {len(columns)} columns")
+    rows = [[_text(value) for value in row] for row in record["rows"]]
+    return f"**{record['title']}**\n\n{record['first_line']}\n\n" + markdown_table(columns, rows)
+
+
+def _render_file(path: pathlib.Path) -> str:
+    record = files.read_json(path)
+    try:
+        return render(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is no results file: {type(error).__name__} {error}") from error
+
+
+def update(text: str, results: pathlib.Path) -> str:
+    """Returns the Markdown `text` with every marked block rendered anew.
+
+    A block without a results file says that there is none yet.
+
+    Raises:
+      UserError: markers do not pair up, or a results file is damaged.
+    """
+    blocks = len(_BLOCK.findall(text))
+    markers = len(_MARKER.findall(text))
+    if markers != 2 * blocks:
+        raise UserError(
+            f"{markers} table markers make {blocks} pairs; each <!-- begin:NAME --> needs its "
+            "<!-- end:NAME -->"
+        )
+
+    def replace(match: re.Match[str]) -> str:
+        begin, name, _, end = match.groups()
+        path = results / f"{name}.json"
+        body = _render_file(path) if path.exists() else "*No results yet.*\n"
+        return f"{begin}{body}{end}"
+
+    return _BLOCK.sub(replace, text)
+
+
+def run() -> None:
+    """Updates or checks the file."""
+    path = pathlib.Path(_README.value)
+    try:
+        old = path.read_text()
+    except OSError as error:
+        raise UserError(f"--readme={path} cannot be read: {error.strerror}") from error
+    new = update(old, pathlib.Path(_RESULTS.value))
+    if _CHECK.value:
+        if new != old:
+            raise UserError(f"{path} is out of date: run python -m benchmarks.report")
+    elif new != old:
+        files.write_text(path, new)
+        print(f"updated {path}")
+
+
+if __name__ == "__main__":
+    app.main(run)

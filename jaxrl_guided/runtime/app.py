@@ -1,0 +1,66 @@
+"""Entry point of every script: parse flags, run, and show a user's mistake as one line."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from absl import app, flags, logging
+
+from jaxrl_guided.runtime.errors import UserError
+
+USAGE_EXIT_CODE = 2
+INTERRUPT_EXIT_CODE = 130
+
+RUN_DIR = flags.DEFINE_string(
+    "run_dir", None, "Directory of this run; an existing one of the same configuration is resumed."
+)
+_DEBUG_TRACE = flags.DEFINE_bool("debug_trace", False, "Show the traceback of a bad input, too.")
+
+
+def _fail(message: str) -> None:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(USAGE_EXIT_CODE)
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        _fail(str(error))
+        raise
+
+
+def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
+    """Parses the command line, calls `run` with its positional arguments and ends the process.
+
+    `positional` names the arguments that must stand beside the flags, all of them required.
+
+    A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
+    anything else that `run` raises is a bug and keeps its traceback.
+    """
+
+    def run_guarded(argv: list[str]) -> None:
+        given = argv[1:]
+        if len(given) > len(positional):
+            extra = given[len(positional)]
+            _fail(f"unexpected argument {extra!r}; options are given as --name=value")
+        if len(given) < len(positional):
+            _fail(f"missing argument {positional[len(given)]}")
+        if flags.FLAGS["verbosity"].using_default_value:
+            logging.set_verbosity(logging.WARNING)
+        try:
+            run(*given)
+        except UserError as error:
+            if _DEBUG_TRACE.value:
+                traceback.print_exc()
+            _fail(str(error))
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            sys.exit(INTERRUPT_EXIT_CODE)
+        except BrokenPipeError:
+            # The reader of our output went away (`… | head`): not worth a traceback.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+
+    app.run(run_guarded, flags_parser=_parse_flags)

@@ -1,0 +1,252 @@
+"""Exact checkpoints of a whole training state, and content hashes of weights and files.
+
+A checkpoint is orbax's step directory with the state and a stamp: format version, configuration,
+and the path, shape and dtype of every array. The stamp is compared before anything is restored,
+because orbax casts a wrong dtype in silence and fills lists and modules by order alone.
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from jaxrl_guided.runtime import config as config_lib
+from jaxrl_guided.runtime import files
+from jaxrl_guided.runtime.errors import UserError
+
+T = TypeVar("T")
+FORMAT = 1
+_ROOT = "state"  # orbax takes no bare array, so the state lies in a dictionary of this name
+_MAX_LISTED = 3
+_CHUNK_BYTES = 1 << 20
+
+
+def _manifest(state: Any) -> dict[str, str]:
+    """Path to `dtype[shape]` of every leaf."""
+    leaves, _ = jax.tree.flatten_with_path(state)
+    return {
+        jax.tree_util.keystr(path): f"{getattr(leaf, 'dtype', type(leaf).__name__)}"
+        f"{list(np.shape(leaf))}"
+        for path, leaf in leaves
+    }
+
+
+class Checkpointer:
+    """Saves and restores states in one directory, local or `gs://`; a context manager.
+
+    `save` returns when the checkpoint is complete on disk, so the caller may donate the state
+    right away; a process killed meanwhile leaves the earlier checkpoints whole.
+    """
+
+    def __init__(
+        self,
+        directory: files.PathLike,
+        config: Any = None,
+        keep: int = 2,
+        read_only: bool = False,
+    ):
+        """Opens the directory.
+
+        Args:
+          directory: where the steps lie.
+          config: configuration dataclass (or its `to_dict`) that states belong to; restoring a
+            state of another one is refused. None takes any.
+          keep: number of newest steps to keep.
+          read_only: the directory must exist and is not changed.
+
+        Raises:
+          UserError: the directory is absent (when read only) or cannot be written.
+        """
+        if keep < 1:
+            raise UserError(f"keep must be at least 1, got {keep}")
+        self._directory = epath.Path(directory).expanduser()
+        if "://" not in str(self._directory):
+            self._directory = epath.Path(pathlib.Path(self._directory).absolute())
+        self._config = None if config is None else config_lib.to_dict(config)
+        if read_only and not self._directory.is_dir():
+            raise UserError(f"{self._directory} does not exist; name a directory of checkpoints")
+        policy = ocp.checkpoint_managers.LatestN(keep)
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=None if read_only else policy,
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=not read_only,
+            create=not read_only,
+            read_only=read_only,
+            save_interval_steps=0 if read_only else 1,
+        )
+        try:
+            self._manager = ocp.CheckpointManager(
+                self._directory, options=options, item_names=("state", "stamp")
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"{self._directory} cannot be written: {reason}") from error
+
+    def latest_step(self) -> int | None:
+        """The newest complete step, or None."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: Any, meta: Mapping[str, Any] | None = None) -> None:
+        """Saves `state` as `step`; `meta` is JSON data to keep beside it.
+
+        A step that is saved already is left as it is.
+
+        Raises:
+          ValueError: a newer step exists.
+          UserError: the directory cannot be written.
+        """
+        latest = self.latest_step()
+        if latest == step:
+            return
+        if latest is not None and latest > step:
+            raise ValueError(
+                f"step {step} cannot be saved: {self._directory} holds the newer step {latest}"
+            )
+        stamp = {
+            "format": FORMAT,
+            "config": self._config,
+            "meta": dict(meta or {}),
+            "arrays": _manifest(state),
+        }
+        arguments = ocp.args.Composite(
+            state=ocp.args.StandardSave({_ROOT: state}),
+            stamp=ocp.args.JsonSave(files.to_jsonable(stamp)),
+        )
+        try:
+            saved = self._manager.save(step, args=arguments)
+            self._manager.wait_until_finished()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"{self._directory} cannot be written: {reason}") from error
+        if not saved:
+            raise RuntimeError(f"orbax refused to save step {step} in {self._directory}")
+
+    def stamp(self, step: int | None = None) -> dict[str, Any]:
+        """Reads a step's stamp (`config`, `meta`, `arrays`), the newest step's by default.
+
+        Raises:
+          UserError: no such step, a damaged stamp, or one of another format.
+        """
+        step = self._existing(step)
+        where = f"checkpoint step {step} in {self._directory}"
+        try:
+            arguments = ocp.args.Composite(stamp=ocp.args.JsonRestore())
+            stamp = self._manager.restore(step, args=arguments)["stamp"]
+            found = stamp["format"]
+        except Exception as error:
+            raise self._damaged(step, error) from error
+        if found != FORMAT:
+            raise UserError(
+                f"{where} has format {found}, this version reads {FORMAT}; use the version of "
+                "jaxrl_guided that wrote it"
+            )
+        return stamp
+
+    def restore(self, template: T, step: int | None = None) -> tuple[T, dict[str, Any]]:
+        """Restores a state bit for bit, typed keys included.
+
+        Args:
+          template: a state of the same structure with real arrays, as `init` gives; its
+            placement on devices is taken over.
+          step: which step, the newest by default.
+
+        Returns:
+          The state and the `meta` saved beside it.
+
+        Raises:
+          UserError: no such step; another format, configuration or structure; damaged files.
+        """
+        step = self._existing(step)
+        stamp = self.stamp(step)
+        where = f"checkpoint step {step} in {self._directory}"
+        if self._config is not None:
+            _refuse(
+                config_lib.differences(stamp["config"], self._config),
+                f"{where} belongs to another configuration",
+            )
+        _refuse(
+            config_lib.differences(dict(stamp["arrays"]), _manifest(template)),
+            f"{where} holds other arrays than this state",
+        )
+        try:
+            arguments = ocp.args.Composite(state=ocp.args.StandardRestore({_ROOT: template}))
+            return self._manager.restore(step, args=arguments)["state"][_ROOT], stamp["meta"]
+        except Exception as error:
+            raise self._damaged(step, error) from error
+
+    def close(self) -> None:
+        """Frees orbax's threads."""
+        self._manager.close()
+
+    def __enter__(self) -> "Checkpointer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _existing(self, step: int | None) -> int:
+        steps = sorted(self._manager.all_steps())
+        if not steps:
+            raise UserError(f"{self._directory} holds no checkpoint")
+        if step is None:
+            return steps[-1]
+        if step not in steps:
+            raise UserError(f"{self._directory} holds no step {step}; it holds {steps}")
+        return step
+
+    def _damaged(self, step: int, error: Exception) -> UserError:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        return UserError(
+            f"checkpoint step {step} in {self._directory} is damaged; remove {step}/ to use the "
+            f"one before ({reason})"
+        )
+
+
+def _refuse(lines: list[str], what: str) -> None:
+    if lines:
+        more = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
+        raise UserError(f"{what} ({'; '.join(lines[:_MAX_LISTED])}{more})")
+
+
+def content_hash(tree: Any) -> str:
+    """SHA-256 of a pytree of arrays: structure, dtypes, shapes and bytes."""
+    digest = hashlib.sha256()
+    leaves, _ = jax.tree.flatten_with_path(tree)
+    for (path, leaf), kind in zip(leaves, _manifest(tree).values(), strict=True):
+        digest.update(f"{jax.tree_util.keystr(path)}:{kind};".encode())
+        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def file_hash(path: files.PathLike) -> str:
+    """SHA-256 of a file, or of all files (names and contents) below a directory.
+
+    Raises:
+      UserError: the path does not exist or cannot be read.
+    """
+    root = pathlib.Path(path)
+    digest = hashlib.sha256()
+    try:
+        members = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
+        for member in members:
+            if member != root:
+                digest.update(f"{member.relative_to(root).as_posix()}:".encode())
+            with open(member, "rb") as stream:
+                while block := stream.read(_CHUNK_BYTES):
+                    digest.update(block)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    return digest.hexdigest()

@@ -1,0 +1,275 @@
+"""Frozen dataclasses as configuration: command-line overrides, JSON, hashes and differences.
+
+Each field becomes a flag (`--config.ppo.lr=3e-4`). Overrides are applied to the chosen preset and
+the dataclasses are rebuilt through their constructors, so that `__post_init__` checks them as well.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, Literal, TypeVar, Union
+
+from absl import flags
+from ml_collections import config_dict, config_flags
+
+from jaxrl_guided.runtime.errors import UserError
+
+T = TypeVar("T")
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _optional(annotation: Any) -> Any:
+    """The X of `X | None`, or None when the annotation is something else."""
+    if typing.get_origin(annotation) not in (Union, types.UnionType):
+        return None
+    inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
+    if len(inner) != 1 or len(inner) == len(typing.get_args(annotation)):
+        raise TypeError(f"configuration fields cannot have the type {annotation}")
+    return inner[0]
+
+
+def _item_types(annotation: Any, length: int) -> tuple[Any, ...]:
+    """The types of a tuple's items, for a tuple of `length` items."""
+    args = typing.get_args(annotation)
+    if len(args) == 2 and args[1] is Ellipsis:
+        return (args[0],) * length
+    if len(args) != length:
+        raise ValueError(f"must have {len(args)} items, got {length}")
+    return args
+
+
+def parse_text(annotation: Any, text: str) -> Any:
+    """Reads a flag's text as a value of the annotated type (`1e6` is an int, `a,b` a tuple).
+
+    Raises:
+      ValueError: the text does not fit; the message says what would.
+    """
+    inner = _optional(annotation)
+    if inner is not None:
+        return None if text.lower() in ("none", "null") else parse_text(inner, text)
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        choices = {str(choice): choice for choice in typing.get_args(annotation)}
+        return _coerce(annotation, choices.get(text, text))
+    if origin is tuple:
+        items = [item.strip().strip("'\"") for item in text.strip().strip("()[]").split(",")]
+        items = [item for item in items if item]
+        return tuple(map(parse_text, _item_types(annotation, len(items)), items))
+    if annotation is bool and text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()]
+    if annotation in (int, float):
+        return _coerce(annotation, _number(text))
+    return _coerce(annotation, text)
+
+
+def _number(text: str) -> Any:
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _coerce(annotation: Any, value: Any) -> Any:
+    """Checks a value against an annotation; lists become tuples, integral floats ints."""
+    inner = _optional(annotation)
+    if inner is not None:
+        return None if value is None else _coerce(inner, value)
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        choices = typing.get_args(annotation)
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(map(str, choices))}; got {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"must be a list, got {value!r}")
+        return tuple(map(_coerce, _item_types(annotation, len(value)), value))
+    if annotation in (int, float):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"must be a number, got {value!r}")
+        if annotation is int and not (isinstance(value, int) or value.is_integer()):
+            raise ValueError(f"must be a whole number, got {value!r}")
+        return annotation(value)
+    if annotation in (bool, str):
+        if not isinstance(value, annotation):
+            kind = "true or false" if annotation is bool else "text"
+            raise ValueError(f"must be {kind}, got {value!r}")
+        return value
+    if dataclasses.is_dataclass(annotation):
+        raise ValueError(f"must be a group of fields, got {value!r}")
+    raise TypeError(f"configuration fields cannot have the type {annotation}")
+
+
+def _nested(annotation: Any) -> Any:
+    """The dataclass that a field holds (also as `X | None`), or None for a plain value."""
+    for candidate in (annotation, _optional(annotation)):
+        if dataclasses.is_dataclass(candidate):
+            return candidate
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A configuration as JSON data: nested dictionaries, tuples as lists."""
+    return _plain(config)
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") -> T:
+    """Builds the (nested) dataclass `cls` from what `to_dict` gave; absent fields take defaults.
+
+    Raises:
+      UserError: a field is unknown, missing, of another type or refused by `__post_init__`. The
+        message names it as `where.field`.
+    """
+    annotations = typing.get_type_hints(cls)
+    unknown = sorted(set(values) - set(annotations))
+    if unknown:
+        known = ", ".join(annotations)
+        raise UserError(f"{where}.{unknown[0]} is not known; the fields of {where} are {known}")
+    arguments = {}
+    for name, value in values.items():
+        nested = _nested(annotations[name])
+        if nested is not None and isinstance(value, Mapping):
+            arguments[name] = from_dict(nested, value, f"{where}.{name}")
+            continue
+        try:
+            arguments[name] = _coerce(annotations[name], value)
+        except ValueError as error:
+            raise UserError(f"{where}.{name} {error}") from error
+    try:
+        return cls(**arguments)
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{_culprits(where, annotations, str(error))}: {error}") from error
+
+
+def _culprits(where: str, names: Mapping[str, Any], message: str) -> str:
+    """The full names of the fields that a constructor's message speaks of."""
+    found = [f"{where}.{name}" for name in names if re.search(rf"\b{name}\b", message)]
+    return ", ".join(found) or where
+
+
+def config_hash(config: Any) -> str:
+    """16 hex digits that are equal for equal configurations (dataclass or its `to_dict`)."""
+    values = _plain(config)
+    text = json.dumps(values, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """The fields in which two configurations (JSON data) differ, as `ppo.lr: 0.1, not 0.2`."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        lines = []
+        for name in sorted({*ours, *theirs}):
+            inner = f"{path}.{name}" if path else name
+            lines += differences(ours.get(name), theirs.get(name), inner)
+        return lines
+    return [] if ours == theirs else [f"{path}: {ours!r}, not {theirs!r}"]
+
+
+def _leaves(cls: Any, config: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yields (dotted path, annotation, default) of every plain field."""
+    for name, annotation in typing.get_type_hints(cls).items():
+        value = getattr(config, name)
+        nested = _nested(annotation)
+        if nested is None:
+            yield f"{path}{name}", annotation, value
+        else:
+            yield from _leaves(nested, nested() if value is None else value, f"{path}{name}.")
+
+
+def _set(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        if tree.get(parent) is None:
+            tree[parent] = {}
+        tree = tree[parent]
+    tree[last] = value
+
+
+class _FieldParser(flags.ArgumentParser):
+    """Gives absl the parser of an annotated field."""
+
+    def __init__(self, annotation: Any):
+        self.annotation = annotation
+        self.syntactic_help = f"a value of type {getattr(annotation, '__name__', annotation)}"
+
+    def parse(self, argument: str) -> Any:
+        return parse_text(self.annotation, argument)
+
+    def flag_type(self) -> str:
+        return str(getattr(self.annotation, "__name__", self.annotation))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigFlags(Generic[T]):
+    """The flags of a configuration, as `define` made them."""
+
+    presets: Mapping[str, T]
+    name: str
+    flag_values: flags.FlagValues
+
+    def build(self) -> T:
+        """The chosen preset with the command line's overrides, validated by its constructors.
+
+        Raises:
+          UserError: an override is refused; the message names its flag.
+        """
+        preset = self.presets[str(self.flag_values["preset"].value)]
+        tree = to_dict(preset)
+        for path, value in config_flags.get_override_values(self.flag_values[self.name]).items():
+            _set(tree, path, value)
+        return from_dict(type(preset), tree, f"--{self.name}")
+
+
+def define(
+    presets: Mapping[str, T],
+    name: str = "config",
+    flag_values: flags.FlagValues = flags.FLAGS,
+) -> ConfigFlags[T]:
+    """Defines `--preset` and one flag `--NAME.field.field` per field of the presets' dataclass.
+
+    Args:
+      presets: named configurations of one frozen dataclass; the first is the default. A field may
+        be bool, int, float, str, a Literal, a tuple of these, a dataclass, or any of them or None.
+        Overriding a field of an absent (None) dataclass creates it from its defaults.
+      name: prefix of the flags.
+      flag_values: where to define them.
+    """
+    names = list(presets)
+    default = presets[names[0]]
+    leaves = list(_leaves(type(default), default))
+    tree: dict[str, Any] = {}
+    for path, _, value in leaves:
+        # Of type object, so that our own parser alone decides: that of ml_collections refuses 1e6
+        # for integers and reads `a,b` as a tuple of one.
+        _set(tree, path, config_dict.FieldReference(value, field_type=object))
+    flags.DEFINE_enum("preset", names[0], names, "Named configuration.", flag_values=flag_values)
+    # ml_collections makes a flag for each override that it finds in `sys_argv`. Naming every field
+    # there defines them all, so that --help lists them and a mistyped name is found by absl.
+    config_flags.DEFINE_config_dict(
+        name,
+        config_dict.ConfigDict(tree),
+        help_string="Overrides of the preset's fields.",
+        flag_values=flag_values,
+        sys_argv=["", *(f"--{name}.{path}" for path, _, _ in leaves)],
+    )
+    for path, annotation, value in leaves:
+        flag = flag_values[f"{name}.{path}"]
+        flag.parser = _FieldParser(annotation)
+        flag.boolean = annotation is bool
+        flag.help = f"Default of preset {names[0]}: {value!r}."
+    return ConfigFlags(presets, name, flag_values)

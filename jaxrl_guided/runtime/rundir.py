@@ -1,0 +1,169 @@
+"""The run directory: who made it (configuration, versions) and where its results lie.
+
+A directory belongs to one configuration and to one process at a time. Opening an existing one of
+the same configuration resumes it; anything else is refused before a file is touched.
+"""
+
+import datetime
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from etils import epath
+
+from jaxrl_guided.runtime import config as config_lib
+from jaxrl_guided.runtime import files, versions
+from jaxrl_guided.runtime.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # a system without flock: directories are not locked there
+    fcntl = None  # type: ignore[assignment]
+
+_MAX_LISTED = 5
+_LOCK = ".lock"
+
+
+def _is_remote(path: epath.Path) -> bool:
+    return "://" in os.fspath(path)
+
+
+class RunDir:
+    """An opened run directory; a context manager that gives the lock back.
+
+    Attributes:
+      path: the directory.
+      config: the configuration as JSON data.
+      resumed: whether an earlier process has worked here.
+    """
+
+    def __init__(self, path: files.PathLike, config: Any):
+        """Creates or resumes the directory; see `open_run`."""
+        self.path = epath.Path(path)
+        self.config = config_lib.to_dict(config)
+        self._lock: int | None = None
+        self._check_kind()
+        self._make_directory()
+        self._take_lock()
+        try:
+            self.resumed = self._claim()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        """Directory of the checkpoints."""
+        return self.path / "checkpoints"
+
+    def write_summary(self, data: dict[str, Any], text: str) -> None:
+        """Writes `summary.json` and `summary.md`."""
+        files.write_json(self.path / "summary.json", data)
+        files.write_text(self.path / "summary.md", text)
+
+    def close(self) -> None:
+        """Gives the directory free for other processes."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> "RunDir":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_kind(self) -> None:
+        """Refuses, before anything is created, what is not ours."""
+        try:
+            if not self.path.exists():
+                return
+            if not self.path.is_dir():
+                raise UserError(f"--run_dir={self.path} is a file; name a directory")
+            names = {entry.name for entry in self.path.iterdir()}
+        except OSError as error:
+            raise UserError(f"--run_dir={self.path}: {error.strerror or error}") from error
+        strangers = [name for name in names if name != _LOCK and not name.endswith(".tmp")]
+        if strangers and "config.json" not in names:
+            raise UserError(
+                f"--run_dir={self.path} exists and is no run directory (it has no config.json); "
+                "name another one"
+            )
+
+    def _make_directory(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"--run_dir={self.path} cannot be created: {reason}") from error
+
+    def _take_lock(self) -> None:
+        """Locks by `flock`: the system frees it when its owner dies, however that happens."""
+        if fcntl is None or _is_remote(self.path):
+            return
+        try:
+            self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UserError(f"--run_dir={self.path} is not writable: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(self._lock, 32).decode() or "unknown"
+            self.close()
+            raise UserError(
+                f"--run_dir={self.path} is in use by the process {owner}; wait for it or name "
+                "another directory"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, str(os.getpid()).encode())
+
+    def _claim(self) -> bool:
+        """Writes or compares the configuration; returns whether the run is resumed."""
+        path = self.path / "config.json"
+        resumed = path.exists()
+        if resumed:
+            lines = config_lib.differences(files.read_json(path), self.config)
+            if lines:
+                shown = "; ".join(lines[:_MAX_LISTED])
+                more = len(lines) - _MAX_LISTED
+                shown += f" and {more} more" if more > 0 else ""
+                raise UserError(
+                    f"--run_dir={self.path} holds a run of another configuration ({shown}); "
+                    "name another directory or use its configuration"
+                )
+        else:
+            files.write_json(path, self.config)
+        self._add_session()
+        return resumed
+
+    def _add_session(self) -> None:
+        """Appends this process to `versions.json`: a resumed run may use other versions."""
+        path = self.path / "versions.json"
+        sessions = files.read_json(path) if path.exists() else []
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        sessions.append({"started": started, "command": sys.argv, **versions.snapshot()})
+        files.write_json(path, sessions)
+
+
+def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
+    """Opens the run directory at `path`, or a new `runs/NAME-TIME` when `path` is None.
+
+    Args:
+      path: local or `gs://` directory, usually `--run_dir`.
+      name: the run's name, for the default path.
+      config: the configuration dataclass that the directory belongs to.
+
+    Raises:
+      UserError: the path is a file, not writable, of another configuration, no run directory, or
+        in use by another process. Existing files are untouched.
+    """
+    if path is None:
+        time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        path = epath.Path("runs") / f"{name}-{time}"
+    return RunDir(path, config)

@@ -1,0 +1,47 @@
+"""A polite stop: Ctrl-C and preemption raise a flag that loops look at between chunks of work."""
+
+import contextlib
+import dataclasses
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclasses.dataclass
+class StopFlag:
+    """`signum` is the signal that asked for the stop, 0 while none has."""
+
+    signum: int = 0
+
+    @property
+    def requested(self) -> bool:
+        """Whether the work should save and end."""
+        return self.signum != 0
+
+
+@contextlib.contextmanager
+def catch_signals() -> Iterator[StopFlag]:
+    """Turns SIGTERM and SIGINT into a flag within the block; the old handlers return after it.
+
+    A second SIGINT raises KeyboardInterrupt at once. Outside the main thread, where Python allows
+    no handlers, the flag stays down.
+    """
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if flag.requested and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        flag.signum = signum
+
+    previous = {signum: signal.signal(signum, handle) for signum in SIGNALS}
+    try:
+        yield flag
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,90 @@
+"""Summaries over seeds: means, interquartile means and bootstrap intervals.
+
+Resampling is over the first axis (seeds) only, so that what belongs to one seed stays together.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import scipy.stats
+
+Statistic = Callable[..., np.ndarray]
+_RESAMPLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A statistic with its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether zero lies outside the interval."""
+        return self.low > 0 or self.high < 0
+
+    def __format__(self, spec: str) -> str:
+        spec = spec or ".3g"
+        return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+
+
+def iqm(values: np.ndarray, axis: int | None = None) -> np.ndarray:
+    """Interquartile mean: the mean without the lowest and highest quarter of the values."""
+    return scipy.stats.trim_mean(values, 0.25, axis=axis)
+
+
+def bootstrap(
+    values: np.ndarray,
+    statistic: Statistic = np.mean,
+    confidence: float = 0.95,
+    resamples: int = _RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """Percentile bootstrap over seeds.
+
+    Args:
+      values: `f[S, …]`, one row per seed.
+      statistic: `f(values, axis=…)` that reduces the given axes, as `np.mean` or `iqm`.
+      confidence: probability mass of the interval, between 0 and 1.
+      resamples: number of bootstrap samples.
+      seed: of the resampling; equal seeds give equal intervals.
+
+    Raises:
+      ValueError: fewer than two seeds, or a value that is not finite.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim == 0 or len(values) < 2:
+        raise ValueError(f"values must hold at least two seeds, got shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("values must be finite; a diverged seed cannot be averaged")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
+    rows = values.reshape(len(values), -1)
+    index = np.random.default_rng(seed).integers(len(rows), size=(resamples, len(rows)))
+    samples = statistic(rows[index].reshape(resamples, -1), axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(samples, [tail, 1 - tail])
+    return Estimate(float(statistic(rows.reshape(-1), axis=0)), float(low), float(high))
+
+
+def paired_difference(
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    confidence: float = 0.95,
+    resamples: int = _RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """Mean of `ours − theirs` with its paired bootstrap interval; row i of both is seed i.
+
+    Raises:
+      ValueError: the shapes differ, or as `bootstrap`.
+    """
+    ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    if ours.shape != theirs.shape:
+        raise ValueError(
+            f"ours and theirs must have the same seeds, got shapes {ours.shape}, {theirs.shape}"
+        )
+    return bootstrap(ours - theirs, confidence=confidence, resamples=resamples, seed=seed)

@@ -1,0 +1,119 @@
+"""Timing and the results files of benchmarks."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import jax
+import pytest
+from absl import flags
+
+from benchmarks import common
+from benchmarks.common import Row, Timing, measure_interleaved, results_path, write_results
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+ROW = Row("clevr/real", "speed", "steps/s", 1234.5, {"mujoco": 100.0}, "≥ 30×", False, "small")
+
+
+@pytest.fixture
+def set_flags():
+    """Sets command-line flags for one test."""
+    values = flags.FLAGS
+    if not values.is_parsed():
+        values(["test"])
+    saved = {name: values[name].value for name in ("quick", "out")}
+    yield lambda **new: [setattr(values, name, value) for name, value in new.items()]
+    for name, value in saved.items():
+        setattr(values, name, value)
+
+
+def test_candidates_take_turns_after_one_warm_up():
+    calls = []
+    candidates = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    measure_interleaved(candidates, repeats=2, calls=2)
+    assert "".join(calls) == "ab" + "aabb" * 2
+
+
+def test_times_are_median_and_range_per_call(monkeypatch):
+    # The clock is read before and after each measurement: 1, 5 and 3 seconds for two calls.
+    readings = iter([0.0, 1.0, 10.0, 15.0, 20.0, 23.0])
+    monkeypatch.setattr(common.time, "perf_counter", lambda: next(readings))
+    timing = measure_interleaved({"a": lambda: None}, repeats=3, calls=2)["a"]
+    assert timing == Timing(median=1.5, low=0.5, high=2.5)
+
+
+def test_results_are_waited_for():
+    @jax.jit
+    def slow(x):
+        return jax.lax.fori_loop(0, 200, lambda _, y: y @ y / 400, x)
+
+    x = jax.numpy.ones((400, 400))
+    timing = measure_interleaved({"slow": lambda: slow(x)}, repeats=2)["slow"]
+    # 200 products of 2·400³ operations; no machine makes 100 TFLOP/s on its processor.
+    assert timing.low > 200 * 2 * 400**3 / 100e12
+
+
+def test_noisy_measurements_are_void():
+    assert Timing(1.0, 0.98, 1.02).valid
+    assert Timing(1.0, 0.98, 1.02).note == ""
+    noisy = Timing(1.0, 0.9, 1.1)
+    assert not noisy.valid
+    assert noisy.note == "void: repeats spread by 20 %"
+
+
+@pytest.mark.parametrize("arguments", [{"repeats": 0}, {"calls": 0}])
+def test_measurement_needs_repeats(arguments):
+    with pytest.raises(ValueError, match="at least 1"):
+        measure_interleaved({}, **arguments)
+
+
+def test_results_file(tmp_path, capsys):
+    path = tmp_path / "new" / "clevr_env.json"
+    write_results("clevr_env", [ROW], path)
+    record = json.loads(path.read_text())
+    assert {"date", "cpu", "cores", "devices", "packages", "git", "python"} <= set(record)
+    assert record["name"] == "clevr_env"
+    (row,) = record["rows"]
+    assert row["peers"] == {"mujoco": 100.0}
+    assert row["met"] is False
+    printed = capsys.readouterr().out
+    assert "1,234" in printed
+    assert "mujoco" in printed
+
+
+def test_quick_run_leaves_the_committed_file_alone(set_flags, tmp_path):
+    set_flags(quick=False, out=None)
+    assert results_path("ppo") == REPOSITORY / "benchmarks" / "results" / "ppo.json"
+    set_flags(quick=True)
+    assert results_path("ppo") is None
+    set_flags(out=str(tmp_path / "x.json"))
+    assert results_path("ppo") == tmp_path / "x.json"
+    write_results("ppo", [ROW], None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_empty_results_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="rows"):
+        write_results("ppo", [], tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(None, "–"), (0.0, "0"), (1234567.8, "1,234,568"), (99.96, "100"), (0.01234, "0.0123")],
+)
+def test_numbers_for_people(value, text):
+    assert common.number(value) == text
+
+
+def test_pinning(tmp_path):
+    script = """
+        import os
+        from benchmarks.common import pin_to_core
+        core = pin_to_core()
+        assert os.sched_getaffinity(0) == {core}
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    subprocess.run(command, check=True, cwd=REPOSITORY, env=os.environ)

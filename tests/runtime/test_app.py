@@ -1,0 +1,85 @@
+"""Scripts end with one line for a user's mistake and with a traceback for a bug."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from jaxrl_guided.runtime.errors import UserError, validation
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+def run_script(tmp_path, body, *arguments, positional=()):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from jaxrl_guided.runtime import app, errors\n"
+        + textwrap.dedent(body)
+        + f"\napp.main(run, positional={positional!r})\n"
+    )
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+
+
+def test_success(tmp_path):
+    body = "def run(name):\n    print('ran', name, app.RUN_DIR.value)"
+    result = run_script(tmp_path, body, "grid", "--run_dir=x", positional=("NAME",))
+    assert (result.returncode, result.stdout) == (0, "ran grid x\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, line",
+    [
+        (["--nope=1"], "error: Unknown command line flag 'nope'"),
+        (["stray"], "error: unexpected argument 'stray'; options are given as --name=value"),
+    ],
+)
+def test_bad_command_line_is_one_line(tmp_path, arguments, line):
+    result = run_script(tmp_path, "def run():\n    print('ran')", *arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_missing_positional_is_named(tmp_path):
+    result = run_script(tmp_path, "def run(name):\n    pass", positional=("NAME",))
+    assert (result.returncode, result.stderr) == (2, "error: missing argument NAME\n")
+
+
+def test_user_error_is_one_line_and_debug_trace_shows_more(tmp_path):
+    body = "def run():\n    raise errors.UserError('--lr must be\\n positive')"
+    result = run_script(tmp_path, body)
+    assert (result.returncode, result.stderr) == (2, "error: --lr must be positive\n")
+    traced = run_script(tmp_path, body, "--debug_trace")
+    assert "Traceback" in traced.stderr
+    assert traced.returncode == 2
+
+
+def test_bug_keeps_its_traceback(tmp_path):
+    result = run_script(tmp_path, "def run():\n    raise ValueError('bug')")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_interrupt(tmp_path):
+    result = run_script(tmp_path, "def run():\n    raise KeyboardInterrupt")
+    assert (result.returncode, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("x must be 1"), FileNotFoundError("no x")])
+def test_validation_turns_input_errors_into_user_errors(error):
+    with pytest.raises(UserError, match=str(error)), validation():
+        raise error
+
+
+def test_validation_leaves_bugs_alone():
+    with pytest.raises(KeyError), validation():
+        raise KeyError("bug")
