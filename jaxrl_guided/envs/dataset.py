@@ -1,4 +1,4 @@
-"""Recorded episodes in flat arrays, and their directory format (LaGO §3, Expert data).
+"""Recorded episodes in flat arrays, and their directory format (LaGO, section 5).
 
 A dataset directory holds one `.npy` file per array and `dataset.json` with the metadata and, for
 every array, its shape, type and hash. It appears complete or not at all, and is read by memory map.

@@ -1,4 +1,4 @@
-"""Scripted expert of CLEVR-Robot: a greedy look-ahead over the 40 pushes (LaGO §3, Expert data).
+"""Scripted expert of CLEVR-Robot: a greedy look-ahead over the 40 pushes (LaGO, section 5).
 
 A push is predicted in closed form: the ball travels a fixed way, shares the rest of it with the
 first ball that it meets, and nobody leaves the wall box. The push with the least cost of the
@@ -41,13 +41,20 @@ EASY_ACTIONS = np.zeros((4, ACTIONS_PER_BALL), bool)
 """`bool[4, 8]`: which pushes count as behind, left, front, right on Easy."""
 EASY_ACTIONS[np.repeat(np.arange(4), 3), [1, 4, 5, 2, 5, 7, 3, 6, 7, 0, 4, 6]] = True
 
-_TAKEN_SHARE = 0.415  # of the remaining way, taken from the ball that runs head-on into another
-_GRAZING = 0.5
-_GIVEN_SHARE = 0.585  # and given to the other; from the measured .145/.146 and .188/.089 m
-_TARGET_DISTANCE = 0.3
-_MARGIN = 0.01
-_SLACK = 0.01
 MAX_SORT = 0.325
+"""Largest distance to green that SORT accepts, metres."""
+
+# Of the way that remains at a head-on contact, what the pushed ball loses and the struck one gets
+# (MuJoCo: .145/.146 m at gap 0, .188/.089 m at gap .10).
+_TAKEN_SHARE = 0.415
+_GIVEN_SHARE = 0.585
+_GRAZING = 0.5  # cosine of a contact below which a held ball no longer holds the pushed one
+
+# Costs, metres.
+_TARGET_DISTANCE = 0.3
+_UNMET = 0.1
+_MARGIN = 0.01
+_SORT_DISTANCE = 0.2
 _ORDER_STEP = np.array([0.235, 0.0], np.float32)
 
 
@@ -118,13 +125,13 @@ def layout_cost(positions: jax.Array, kind: jax.Array, relations: jax.Array) -> 
     distance = jnp.linalg.norm(offset, axis=-1)
     across = jnp.sqrt(jnp.maximum(distance**2 - along**2, 0.0))
     met = (across < along - _MARGIN) & (distance < MAX_RELATION - _MARGIN)
-    away = 0.1 + jnp.linalg.norm(offset - _TARGET_DISTANCE * forward, axis=-1)
+    away = _UNMET + jnp.linalg.norm(offset - _TARGET_DISTANCE * forward, axis=-1)
     spatial = jnp.sum(jnp.where(met | (source < 0), 0.0, away), -1)
 
     steps = positions[..., 1:, :] - positions[..., :-1, :]
     order = jnp.sum(jnp.linalg.norm(steps - _ORDER_STEP, axis=-1), -1)
     to_green = jnp.linalg.norm(positions - positions[..., 2:3, :], axis=-1)
-    sort = jnp.sum(jnp.where(to_green < MAX_SORT - _MARGIN, 0.0, to_green - 0.2), -1)
+    sort = jnp.sum(jnp.where(to_green < MAX_SORT - _MARGIN, 0.0, to_green - _SORT_DISTANCE), -1)
     return jnp.select([kind == Kind.ORDER, kind == Kind.SORT], [order, sort], spatial)
 
 
@@ -141,7 +148,7 @@ def _overlap(layouts: jax.Array) -> jax.Array:
     """`f32[40]`: metres by which balls overlap in `f32[40, 5, 2]`: a third one stops the push."""
     first, second = np.triu_indices(NUM_BALLS, 1)
     gaps = jnp.linalg.norm(layouts[:, first] - layouts[:, second], axis=-1)
-    return jnp.sum(jnp.maximum(MIN_GAP - _SLACK - gaps, 0.0), -1)
+    return jnp.sum(jnp.maximum(MIN_GAP - _MARGIN - gaps, 0.0), -1)
 
 
 @jax.jit

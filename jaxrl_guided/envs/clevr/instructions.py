@@ -1,4 +1,4 @@
-"""Instruction tables of CLEVR-Robot: texts and what they ask for, by level (LaGO §3, Language)."""
+"""Instruction tables of CLEVR-Robot: texts and what they ask for, by level (LaGO, section 5)."""
 
 import dataclasses
 import enum
