@@ -1,8 +1,8 @@
 """Exact checkpoints of a whole training state, and content hashes of weights and files.
 
 A checkpoint is orbax's step directory with the state and a stamp: format version, configuration,
-and the path, shape and dtype of every array. The stamp is compared before anything is restored,
-because orbax casts a wrong dtype in silence and fills lists and modules by order alone.
+the path, shape and dtype of every array, and a content hash. The stamp is compared because orbax
+casts a wrong dtype in silence, fills modules by order alone and does not see a flipped bit.
 """
 
 import hashlib
@@ -113,6 +113,7 @@ class Checkpointer:
             "config": self._config,
             "meta": dict(meta or {}),
             "arrays": _manifest(state),
+            "content": _local_hash(state),
         }
         arguments = ocp.args.Composite(
             state=ocp.args.StandardSave({_ROOT: state}),
@@ -176,9 +177,12 @@ class Checkpointer:
         )
         try:
             arguments = ocp.args.Composite(state=ocp.args.StandardRestore({_ROOT: template}))
-            return self._manager.restore(step, args=arguments)["state"][_ROOT], stamp["meta"]
+            state = self._manager.restore(step, args=arguments)["state"][_ROOT]
         except Exception as error:
             raise self._damaged(step, error) from error
+        if stamp["content"] not in (None, _local_hash(state)):
+            raise self._damaged(step, ValueError("the contents differ from what was saved"))
+        return state, stamp["meta"]
 
     def close(self) -> None:
         """Frees orbax's threads."""
@@ -227,8 +231,14 @@ def content_hash(tree: Any) -> str:
         digest.update(f"{jax.tree_util.keystr(path)}:{kind};".encode())
         if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        digest.update(np.ascontiguousarray(leaf).tobytes())
+        digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _local_hash(state: Any) -> str | None:
+    """`content_hash`, or None where other processes hold parts of the state."""
+    leaves = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
+    return content_hash(state) if all(leaf.is_fully_addressable for leaf in leaves) else None
 
 
 def file_hash(path: files.PathLike) -> str:

@@ -162,10 +162,20 @@ def _culprits(where: str, names: Mapping[str, Any], message: str) -> str:
     return ", ".join(found) or where
 
 
+def _canonical(value: Any) -> Any:
+    """1.0 and 1 are the same number, whichever of them a preset says for a float field."""
+    if isinstance(value, Mapping):
+        return {name: _canonical(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def config_hash(config: Any) -> str:
     """16 hex digits that are equal for equal configurations (dataclass or its `to_dict`)."""
-    values = _plain(config)
-    text = json.dumps(values, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    text = json.dumps(
+        _canonical(_plain(config)), sort_keys=True, ensure_ascii=True, separators=(",", ":")
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -21,8 +21,10 @@ def _git(*arguments: str) -> str | None:
 
 def git_revision() -> str:
     """Commit of this checkout, with `-dirty` when files differ from it; `unknown` without git."""
+    # A copy installed inside somebody's repository must not report that one's revision.
+    ours = _git("ls-files", "--error-unmatch", __file__)
     revision = _git("rev-parse", "HEAD")
-    if revision is None:
+    if ours is None or revision is None:
         return "unknown"
     return revision + ("-dirty" if _git("status", "--porcelain", "--untracked-files=no") else "")
 

@@ -169,6 +169,20 @@ def test_truncated_files_are_reported_as_damage(tmp_path, part):
         loader.restore(template)
 
 
+def test_flipped_bit_is_reported_as_damage(tmp_path):
+    with Checkpointer(tmp_path) as saver:
+        saver.save(1, {"x": jax.random.normal(jax.random.key(0), (1000,))})
+    data = max(saved_files(tmp_path, "state"), key=lambda path: path.stat().st_size)
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    with (
+        Checkpointer(tmp_path, read_only=True) as loader,
+        pytest.raises(UserError, match="checkpoint step 1 in"),
+    ):
+        loader.restore({"x": jnp.zeros(1000)})
+
+
 @pytest.mark.slow
 def test_kill_during_saves_loses_no_finished_checkpoint(tmp_path):
     script = f"""

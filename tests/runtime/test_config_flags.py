@@ -166,6 +166,12 @@ def test_hash_tells_small_floats_apart():
     )
 
 
+def test_hash_does_not_depend_on_how_a_number_is_written():
+    assert config_lib.config_hash(Run(optimizer=Optimizer(lr=1))) == config_lib.config_hash(
+        parse("--config.optimizer.lr=1")
+    )
+
+
 def test_differences_name_fields():
     ours = config_lib.to_dict(Run())
     theirs = config_lib.to_dict(Run(optimizer=Optimizer(lr=1.0), guidance=Optimizer()))
