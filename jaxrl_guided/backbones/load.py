@@ -1,0 +1,93 @@
+"""The one entry for backbones: a known name, a Hugging Face directory, or a GGUF file."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import jax
+from etils import epath
+
+from jaxrl_guided.backbones import decoder, gguf, hf, weights
+from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
+from jaxrl_guided.backbones.tokenizer import (
+    NANO_SPECIALS,
+    Tokenizer,
+    nano_tokenizer,
+    read_tokenizer,
+    tokenizer_from_gguf,
+)
+
+NANO = BackboneConfig(
+    vocab_size=256 + len(NANO_SPECIALS),
+    hidden_size=64,
+    intermediate_size=128,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    tie_embeddings=True,
+    max_positions=512,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """A decoder's configuration, its float32 parameters, and its tokenizer."""
+
+    config: BackboneConfig
+    params: decoder.Params
+    tokenizer: Tokenizer
+
+
+def load_backbone(spec: str, num_layers: int | None = None) -> Backbone:
+    """Loads a backbone.
+
+    Args:
+      spec: `nano` (small random weights, always the same), a name of `weights.SOURCES` that is a
+        decoder (`smollm2-135m-instruct`), a Hugging Face directory (`config.json`; also `gs://…`),
+        or a local GGUF file or the directory of one.
+      num_layers: keep only the first layers; all if None.
+
+    Raises:
+      BackboneError: nothing usable there, or a file is truncated, corrupt, or does not fit.
+    """
+    backbone = _load(spec, num_layers)
+    ids, rows = backbone.tokenizer.vocab_size, backbone.config.vocab_size
+    if ids > rows:
+        raise BackboneError(f"{spec}: the tokenizer has {ids} ids, the embedding only {rows} rows")
+    return backbone
+
+
+def _load(spec: str, num_layers: int | None) -> Backbone:
+    if spec == "nano":
+        params = decoder.init_params(NANO, jax.random.key(0))
+        return _first_layers(Backbone(NANO, params, nano_tokenizer()), num_layers)
+    path = epath.Path(weights.find(spec) if spec in weights.SOURCES else spec)
+    if not path.exists():
+        known = ", ".join(("nano", *weights.SOURCES))
+        raise BackboneError(f"backbone {spec!r} is neither a path nor one of {known}")
+    if path.is_dir() and (path / "config.json").is_file():
+        config, params = hf.load_hf(path)
+        tokenizer = read_tokenizer(path / "tokenizer.json")
+        return _first_layers(Backbone(config, params, tokenizer), num_layers)
+    file = Path(os.fspath(_gguf_file(path)))
+    config, params, metadata = gguf.load_gguf(file, num_layers)
+    return Backbone(config, params, tokenizer_from_gguf(metadata, str(file)))
+
+
+def _first_layers(backbone: Backbone, num_layers: int | None) -> Backbone:
+    if num_layers is None:
+        return backbone
+    config, params = decoder.truncate(backbone.config, backbone.params, num_layers)
+    return dataclasses.replace(backbone, config=config, params=params)
+
+
+def _gguf_file(path: epath.Path) -> epath.Path:
+    if path.is_file():
+        return path
+    files = sorted(path.glob("*.gguf"))
+    if not files:
+        raise BackboneError(f"{path}: has neither config.json nor a .gguf file")
+    if len(files) > 1:
+        raise BackboneError(f"{path}: has {len(files)} .gguf files; name one of them")
+    return files[0]
