@@ -17,6 +17,7 @@ from jaxrl_guided.backbones.tokenizer import (
     tokenizer_from_gguf,
 )
 
+NAMES = ("nano", "smollm2-135m-instruct")
 NANO = BackboneConfig(
     vocab_size=256 + len(NANO_SPECIALS),
     hidden_size=64,
@@ -43,8 +44,7 @@ def load_backbone(spec: str, num_layers: int | None = None) -> Backbone:
     """Loads a backbone.
 
     Args:
-      spec: `nano` (small random weights, always the same), a name of `weights.SOURCES` that is a
-        decoder (`smollm2-135m-instruct`), a Hugging Face directory (`config.json`; also `gs://…`),
+      spec: one of `NAMES` (`nano` has small random weights, always the same), a Hugging Face directory (`config.json`; also `gs://…`),
         or a local GGUF file or the directory of one.
       num_layers: keep only the first layers; all if None.
 
@@ -62,10 +62,9 @@ def _load(spec: str, num_layers: int | None) -> Backbone:
     if spec == "nano":
         params = decoder.init_params(NANO, jax.random.key(0))
         return _first_layers(Backbone(NANO, params, nano_tokenizer()), num_layers)
-    path = epath.Path(weights.find(spec) if spec in weights.SOURCES else spec)
+    path = epath.Path(weights.find(spec) if spec in NAMES else spec)
     if not path.exists():
-        known = ", ".join(("nano", *weights.SOURCES))
-        raise BackboneError(f"backbone {spec!r} is neither a path nor one of {known}")
+        raise BackboneError(f"backbone {spec!r} is neither a path nor {' or '.join(NAMES)}")
     if path.is_dir() and (path / "config.json").is_file():
         config, params = hf.load_hf(path)
         tokenizer = read_tokenizer(path / "tokenizer.json")

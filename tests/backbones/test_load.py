@@ -80,7 +80,7 @@ def test_first_layers(request, kind):
 
 
 def test_a_path_that_is_not_there(tmp_path):
-    with pytest.raises(BackboneError, match=r"'.*/absent' is neither a path nor one of nano, smol"):
+    with pytest.raises(BackboneError, match=r"'.*/absent' is neither a path nor nano or smollm2"):
         load_backbone(str(tmp_path / "absent"))
 
 
