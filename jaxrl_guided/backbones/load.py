@@ -44,8 +44,8 @@ def load_backbone(spec: str, num_layers: int | None = None) -> Backbone:
     """Loads a backbone.
 
     Args:
-      spec: one of `NAMES` (`nano` has small random weights, always the same), a Hugging Face directory (`config.json`; also `gs://…`),
-        or a local GGUF file or the directory of one.
+      spec: one of `NAMES` (`nano` has small random weights, always the same), a Hugging
+        Face directory (`config.json`; also `gs://…`), or a local GGUF file or the directory of one.
       num_layers: keep only the first layers; all if None.
 
     Raises:
