@@ -1,0 +1,58 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+SHELL := /bin/bash
+VENV ?= .venv
+PY := $(VENV)/bin/python
+export VENV
+
+.PHONY: help demo test lint types test-fast smoke test-slow test-parity device-check bench report clean
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup-%:
+	@.ci/setup $*
+
+weights: setup-dev
+	@$(PY) -m experiments.fetch_weights
+
+demo: weights    ## create the environment, fetch weights, run the main job (under 20 minutes)
+	$(PY) -m experiments.lago --preset=demo --run_dir=runs/demo
+
+test: lint types test-fast smoke   ## lint, types, fast tests, smoke presets
+
+lint: setup-dev
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+
+types: setup-dev
+	$(PY) -m mypy
+
+test-fast: setup-dev
+	$(PY) -m pytest -m "not slow and not parity and not device"
+
+smoke: setup-dev
+	rm -rf runs/smoke && $(PY) -m experiments.lago --preset=smoke --run_dir=runs/smoke
+
+test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparisons
+	$(PY) -m pytest -m "slow and not device and not parity"
+
+test-parity: setup-dev,parity   ## live comparisons with torch
+	@$(PY) -m experiments.fetch_weights
+	$(PY) -m pytest -m "parity and not device"
+
+device-check: setup-dev   ## at most 5 minutes on a machine with an accelerator
+	$(PY) -m pytest -m device
+	$(PY) -m benchmarks.ppo --quick
+	$(PY) -m benchmarks.prior_scoring --quick
+
+bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results
+	$(PY) -m benchmarks.clevr_env
+	$(PY) -m benchmarks.prior_scoring
+	$(PY) -m benchmarks.ppo
+	$(PY) -m benchmarks.report
+
+report: setup-dev    ## regenerate the tables in README.md
+	$(PY) -m benchmarks.report
+
+clean:           ## remove the environment and all generated files that git ignores, except runs/
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

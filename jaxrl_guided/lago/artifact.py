@@ -1,0 +1,214 @@
+"""A trained prior on disk: `prior.json` (what it is) and `prior.safetensors` (what was trained).
+
+The backbone is named, not copied, unless it was fine-tuned in full; loading checks that the named
+backbone still has the content that the prior was trained on.
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from jaxrl_guided.backbones import decoder
+from jaxrl_guided.backbones.load import Backbone, load_backbone
+from jaxrl_guided.backbones.lora import merge_lora
+from jaxrl_guided.backbones.tokenizer import Tokenizer
+from jaxrl_guided.lago.guidance import FrozenPrior
+from jaxrl_guided.lago.prior import Prior, PriorSpec, PyTree, encode_texts, init_prior
+from jaxrl_guided.runtime.checkpoint import content_hash
+from jaxrl_guided.runtime.config import from_dict, to_dict
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.files import read_json, write_json
+
+FORMAT = 1
+TEXT_CHUNK = 64
+
+
+class PriorError(UserError):
+    """A prior that cannot be used, with the reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BackboneChoice:
+    """Which backbone a prior is built on.
+
+    Attributes:
+      name: `smollm2-135m-instruct`, `nano`, or a directory with a Hugging Face or GGUF model.
+      num_layers: first layers that are kept, with the final norm; None keeps all.
+      random_weights: replace the pretrained weights by random ones of the same shape (control).
+    """
+
+    name: str = "smollm2-135m-instruct"
+    num_layers: int | None = 8
+    random_weights: bool = False
+
+    def load(self, seed: int = 0) -> Backbone:
+        """Configuration, parameters and tokenizer; `seed` is for `random_weights`.
+
+        Raises:
+          BackboneError: if the backbone cannot be read.
+        """
+        backbone = load_backbone(self.name, num_layers=self.num_layers)
+        if not self.random_weights:
+            return backbone
+        std = float(np.std(np.asarray(backbone.params["embed"])))
+        params = decoder.init_params(backbone.config, jax.random.key(seed), std=std)
+        return dataclasses.replace(backbone, params=params)
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorCard:
+    """What a saved prior says of itself.
+
+    Attributes:
+      choice: the backbone.
+      spec: shapes.
+      action_map: environment family, kind and number of actions; a learner must have the same.
+      backbone_hash: of the parameters that the prior was trained on.
+      seed: of initial weights.
+      training: how it was trained and how well it did, for people.
+    """
+
+    choice: BackboneChoice
+    spec: PriorSpec
+    action_map: dict[str, Any]
+    backbone_hash: str
+    seed: int
+    training: dict[str, Any]
+
+
+def new_prior(
+    choice: BackboneChoice,
+    spec_fields: dict[str, Any],
+    mean: np.ndarray,
+    std: np.ndarray,
+    seed: int,
+) -> tuple[PriorSpec, Prior, Tokenizer, str]:
+    """An untrained prior on a backbone: `(spec, prior, tokenizer, backbone hash)`."""
+    backbone = choice.load(seed)
+    spec = PriorSpec(backbone=backbone.config, **spec_fields)
+    prior = init_prior(spec, backbone.params, mean, std, jax.random.key(seed))
+    return spec, prior, backbone.tokenizer, content_hash(backbone.params)
+
+
+def save_prior(path: str | os.PathLike[str], card: PriorCard, prior: Prior) -> None:
+    """Writes a prior into the new directory `path`, whole or not at all.
+
+    Raises:
+      PriorError: if something is there already.
+    """
+    path = Path(path)
+    if path.exists():
+        raise PriorError(f"prior directory {path} exists; choose another or remove it")
+    parts = {"adapters": prior.adapters, "heads": prior.heads}
+    parts |= {"mean": prior.mean, "std": prior.std}
+    if card.spec.finetune == "full":
+        parts["base"] = prior.base
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.mkdir()
+    save_file(_flatten(parts), unfinished / "prior.safetensors")
+    write_json(unfinished / "prior.json", {"format": FORMAT, **_card_dict(card)})
+    unfinished.rename(path)
+
+
+def load_prior(
+    path: str | os.PathLike[str], action_map: dict[str, Any] | None = None
+) -> tuple[PriorCard, Prior, Tokenizer]:
+    """Reads a prior and its backbone.
+
+    Args:
+      path: directory written by `save_prior`.
+      action_map: the learner's; None accepts any.
+
+    Raises:
+      PriorError: missing or damaged files, another format, another action map, another backbone.
+      BackboneError: if the backbone cannot be read.
+    """
+    path = Path(path)
+    card = _read_card(path)
+    if action_map is not None and action_map != card.action_map:
+        raise PriorError(
+            f"prior {path} was trained for actions {card.action_map}, "
+            f"but the environment has {action_map}; train a prior for it"
+        )
+    try:
+        parts = _unflatten(load_file(path / "prior.safetensors"))
+    except (OSError, SafetensorError) as error:
+        raise PriorError(
+            f"prior weights {path / 'prior.safetensors'} are damaged: {error}"
+        ) from None
+    backbone = card.choice.load(card.seed)
+    if backbone.config != card.spec.backbone or content_hash(backbone.params) != card.backbone_hash:
+        raise PriorError(
+            f"backbone '{card.choice.name}' is not the one that prior {path} was trained on"
+        )
+    template = init_prior(
+        card.spec, backbone.params, parts["mean"], parts["std"], jax.random.key(0)
+    )
+    prior = Prior(
+        base=parts.get("base", backbone.params),
+        adapters=parts.get("adapters", {}),
+        heads=parts["heads"],
+        mean=parts["mean"],
+        std=parts["std"],
+    )
+    if jax.tree.map(jnp.shape, prior) != jax.tree.map(jnp.shape, template):
+        raise PriorError(f"prior weights in {path} do not have the shapes that prior.json states")
+    return card, jax.tree.map(jnp.asarray, prior), backbone.tokenizer
+
+
+def freeze(
+    spec: PriorSpec, prior: Prior, tokenizer: Tokenizer, texts: tuple[str, ...]
+) -> FrozenPrior:
+    """What the online stage needs: adapters merged, texts encoded, token embeddings dropped."""
+    tokens, length = tokenizer.encode(texts)
+    if prior.adapters:
+        base = merge_lora(prior.base, prior.adapters, spec.lora.scale)
+        prior = prior.replace(base=base, adapters={})
+    encode = jax.jit(
+        lambda prior, tokens, length: encode_texts(spec, prior, tokens, length, chunk=TEXT_CHUNK)
+    )
+    table = encode(prior, jnp.asarray(tokens), jnp.asarray(length))
+    layers_only = {k: v for k, v in prior.base.items() if k not in ("embed", "lm_head")}
+    return FrozenPrior(prior.replace(base=layers_only), table)
+
+
+def _card_dict(card: PriorCard) -> dict[str, Any]:
+    plain = {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
+    return plain | {"choice": to_dict(card.choice), "spec": to_dict(card.spec)}
+
+
+def _read_card(path: Path) -> PriorCard:
+    if not (path / "prior.json").is_file():
+        raise PriorError(f"no prior at {path}: prior.json is missing")
+    data = read_json(path / "prior.json")
+    if data.pop("format", None) != FORMAT:
+        raise PriorError(f"{path / 'prior.json'} has another format than {FORMAT}; train it anew")
+    choice = from_dict(BackboneChoice, data.pop("choice"), "choice")
+    spec = from_dict(PriorSpec, data.pop("spec"), "spec")
+    return PriorCard(choice=choice, spec=spec, **data)
+
+
+def _flatten(tree: PyTree) -> dict[str, np.ndarray]:
+    return {
+        "/".join(str(k.key) for k in keys): np.ascontiguousarray(leaf)
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def _unflatten(flat: dict[str, np.ndarray]) -> PyTree:
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return tree

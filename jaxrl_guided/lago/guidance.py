@@ -1,0 +1,181 @@
+"""LaGO's guidance of a learner (stage 2): L = L_PG + beta * L_prior.
+
+`nll` is the paper's discrete loss, -log pi(a_hat | s) with a_hat the prior's predicted action;
+`soft` is the cross-entropy from the whole prior distribution.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from jaxrl_guided.backbones.decoder import Prefix
+from jaxrl_guided.lago.prior import Prior, PriorSpec
+from jaxrl_guided.lago.scoring import OpenEpisodes, no_open_episodes, score
+from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
+
+
+@dataclasses.dataclass(frozen=True)
+class GuidanceConfig:
+    """How strongly, and by which loss, the prior guides.
+
+    Attributes:
+      beta: weight of the prior loss at the start.
+      schedule: `constant`, or `linear` / `cosine` to zero at `schedule_end`.
+      schedule_end: share of the run after which beta is zero (not used by `constant`).
+      loss: `nll` or `soft`.
+      label: `argmax` or `sample`, how `nll` picks a_hat.
+      prior_fraction: share of the visited states that is scored.
+      chunk_tokens: tokens in one forward of the prior.
+    """
+
+    beta: float = 0.1
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule_end: float = 1.0
+    loss: Literal["nll", "soft"] = "nll"
+    label: Literal["argmax", "sample"] = "argmax"
+    prior_fraction: float = 1.0
+    chunk_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        if self.beta < 0:
+            raise ValueError(f"guidance.beta must be at least 0, not {self.beta}")
+        if not 0 < self.schedule_end <= 1:
+            raise ValueError(f"guidance.schedule_end must be in (0, 1], not {self.schedule_end}")
+        if not 0 < self.prior_fraction <= 1:
+            raise ValueError(
+                f"guidance.prior_fraction must be in (0, 1], not {self.prior_fraction}"
+            )
+        if self.chunk_tokens < 1:
+            raise ValueError(f"guidance.chunk_tokens must be positive, not {self.chunk_tokens}")
+
+
+@struct.dataclass
+class FrozenPrior:
+    """The `frozen` argument of a guided update: the prior's weights and its encoded texts."""
+
+    prior: Prior
+    texts: Prefix
+
+
+@struct.dataclass
+class GuidanceState:
+    """What the guidance remembers between iterations.
+
+    Attributes:
+      open: the episodes that go on into the next rollout.
+      beta: `f32[]`.
+      key: draws labels and subsets.
+    """
+
+    open: OpenEpisodes
+    beta: jax.Array
+    key: jax.Array
+
+
+@struct.dataclass
+class Targets:
+    """What the prior says of each state.
+
+    Attributes:
+      log_probs: `f32[..., A]`, log pi_K; kept for `soft` only.
+      label: `i32[...]`, a_hat.
+      scored: `bool[...]`, false where the state was left out of the subset.
+    """
+
+    log_probs: jax.Array | None
+    label: jax.Array
+    scored: jax.Array
+
+
+def make_guidance(spec: PriorSpec, config: GuidanceConfig, seed: int = 0) -> Guidance:
+    """The four functions of the hook for a discrete prior; `frozen` is a `FrozenPrior`.
+
+    Observations are `{"state": f32[N, S], "instruction": i32[N]}`.
+    """
+    beta_at = _schedule(config)
+
+    def init(num_envs: int) -> GuidanceState:
+        return GuidanceState(
+            open=no_open_episodes(spec, num_envs),
+            beta=jnp.asarray(beta_at(0.0), jnp.float32),
+            key=jax.random.key(seed),
+        )
+
+    def targets(
+        frozen: FrozenPrior, state: GuidanceState, rollout: GuidedRollout
+    ) -> tuple[Targets, GuidanceState]:
+        key, label_key, subset_key = jax.random.split(state.key, 3)
+        obs = rollout.obs
+        logits, scored, open_ = score(
+            spec,
+            frozen.prior,
+            frozen.texts,
+            state.open,
+            (
+                obs["state"][..., : spec.state_size],
+                rollout.action,
+                obs["instruction"],
+                rollout.done,
+            ),
+            chunk_tokens=config.chunk_tokens,
+            fraction=config.prior_fraction,
+            key=subset_key,
+        )
+        if config.label == "argmax":
+            label = jnp.argmax(logits, axis=-1)
+        else:
+            label = jax.random.categorical(label_key, logits)
+        log_probs = jax.nn.log_softmax(logits) if config.loss == "soft" else None
+        found = Targets(log_probs, label.astype(jnp.int32), scored)
+        return found, state.replace(open=open_, key=key)
+
+    def loss(
+        distribution: Any, targets: Targets, state: GuidanceState
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        value = prior_loss(distribution.logits, targets, config.loss)
+        agree = masked_mean(jnp.argmax(distribution.logits, -1) == targets.label, targets.scored)
+        metrics = {"prior_loss": value, "prior_agreement": agree, "beta": state.beta}
+        return state.beta * value, metrics
+
+    def after_update(
+        state: GuidanceState, metrics: dict[str, jax.Array], progress: jax.Array
+    ) -> GuidanceState:
+        del metrics
+        return state.replace(beta=jnp.asarray(beta_at(progress), jnp.float32))
+
+    return Guidance(init, targets, loss, after_update)
+
+
+def prior_loss(logits: jax.Array, targets: Targets, kind: str) -> jax.Array:
+    """L_prior over a minibatch: mean over scored states.
+
+    `nll` is -log pi(a_hat | s) [paper]; `soft` is -sum_a pi_K(a) log pi(a | s).
+
+    Args:
+      logits: `f32[B, A]` of the learner's policy.
+    """
+    log_policy = jax.nn.log_softmax(logits)
+    if kind == "nll":
+        each = -jnp.take_along_axis(log_policy, targets.label[..., None], -1)[..., 0]
+    else:
+        each = -jnp.sum(jnp.exp(targets.log_probs) * log_policy, axis=-1)
+    return masked_mean(each, targets.scored)
+
+
+def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
+    """Mean of `values` where `mask`, zero when nothing is."""
+    return jnp.sum(jnp.where(mask, values, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+
+
+def _schedule(config: GuidanceConfig) -> optax.Schedule:
+    """Beta as a function of progress in 0 ... 1."""
+    if config.schedule == "constant":
+        return optax.constant_schedule(config.beta)
+    decay = optax.linear_schedule(config.beta, 0.0, 1)
+    if config.schedule == "cosine":
+        decay = optax.cosine_decay_schedule(config.beta, 1)
+    return lambda progress: decay(jnp.minimum(progress / config.schedule_end, 1.0))

@@ -1,0 +1,264 @@
+"""The latent action prior pi_K(a_t | x, s_0 a_0 ... s_t) of LaGO (stage 1): parts and one forward.
+
+Instruction tokens, states and actions form one causal sequence with one RoPE index. States enter
+by a linear projector E_s, actions by an embedding E_a; the action head G reads the hidden state at
+s_t. Instruction texts are encoded once into a table of keys and values; sequences of steps attend
+to the table's row of their instruction.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from jaxrl_guided.backbones import decoder
+from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.decoder import Cache, Prefix
+from jaxrl_guided.backbones.lora import LoraConfig, init_lora
+
+PyTree = Any
+Finetune = Literal["lora", "full", "frozen"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorSpec:
+    """What is fixed about a prior: shapes and the meaning of its inputs and outputs.
+
+    Attributes:
+      backbone: the decoder's configuration.
+      state_size: S, numbers in a state.
+      num_actions: A, discrete actions.
+      history: `episode` reads every state and action since reset, `none` reads s_t alone.
+      horizon: H, the longest episode in steps.
+      finetune: what of the backbone is trained.
+      lora: adapters, for `finetune="lora"`.
+    """
+
+    backbone: BackboneConfig
+    state_size: int
+    num_actions: int
+    horizon: int
+    history: Literal["episode", "none"] = "episode"
+    finetune: Finetune = "lora"
+    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions that one step takes in the sequence."""
+        return 2 if self.history == "episode" else 1
+
+
+@struct.dataclass
+class Prior:
+    """Weights of a prior.
+
+    Attributes:
+      base: the backbone's parameters.
+      adapters: LoRA adapters, an empty dict without.
+      heads: `state` {kernel f32[S, D], bias f32[D]}, `action` f32[A + 1, D] (the last row
+        stands for an action that is not shown),
+        `policy` {kernel f32[D, A], bias f32[A]}.
+      mean, std: `f32[S]`, the prior's own statistics of raw states.
+    """
+
+    base: PyTree
+    adapters: PyTree
+    heads: PyTree
+    mean: jax.Array
+    std: jax.Array
+
+
+@struct.dataclass
+class Steps:
+    """Rows of T environment steps, each row holding whole or partial episodes one behind another.
+
+    Attributes:
+      state: `f32[B, T, S]` raw states.
+      action: `i32[B, T]`; A means not shown.
+      position: `i32[B, T]`, step number within its episode.
+      segment: `i32[B, T]`, episode number within its row from 1; 0 is padding.
+      instruction: `i32[B, G]`, row of the text table for each of G equal groups of steps.
+    """
+
+    state: jax.Array
+    action: jax.Array
+    position: jax.Array
+    segment: jax.Array
+    instruction: jax.Array
+
+
+def init_prior(
+    spec: PriorSpec, base: PyTree, mean: np.ndarray, std: np.ndarray, key: jax.Array
+) -> Prior:
+    """New projectors, head and adapters around backbone parameters `base`.
+
+    Projected states and actions start with the root mean square of token embeddings, so that the
+    pretrained layers see inputs of the size that they know.
+    """
+    k_state, k_action, k_policy, k_lora = jax.random.split(key, 4)
+    width = spec.backbone.hidden_size
+    rms = jnp.sqrt(jnp.mean(jnp.square(base["embed"])))
+    heads = {
+        "state": {
+            "kernel": jax.random.normal(k_state, (spec.state_size, width))
+            * rms
+            / np.sqrt(spec.state_size),
+            "bias": jnp.zeros(width),
+        },
+        "action": jax.random.normal(k_action, (spec.num_actions + 1, width)) * rms,
+        "policy": {
+            "kernel": jax.random.normal(k_policy, (width, spec.num_actions)) * 0.01,
+            "bias": jnp.zeros(spec.num_actions),
+        },
+    }
+    adapters = {}
+    if spec.finetune == "lora":
+        adapters = init_lora(spec.backbone, spec.lora, k_lora)
+    return Prior(base, adapters, heads, jnp.asarray(mean), jnp.asarray(std))
+
+
+def split_trainable(spec: PriorSpec, prior: Prior) -> tuple[PyTree, PyTree]:
+    """`(trainable, fixed)`: two pytrees for `merge_trainable`; optimisers see the first only."""
+    trainable = {"heads": prior.heads, "adapters": prior.adapters}
+    if spec.finetune == "full":
+        trainable["base"] = prior.base
+        return trainable, prior.replace(base=None, adapters=None, heads=None)
+    return trainable, prior.replace(adapters=None, heads=None)
+
+
+def merge_trainable(trainable: PyTree, fixed: Prior) -> Prior:
+    """Inverse of `split_trainable`."""
+    return fixed.replace(**trainable)
+
+
+def encode_texts(
+    spec: PriorSpec, prior: Prior, tokens: jax.Array, length: jax.Array, chunk: int | None = None
+) -> Prefix:
+    """Text table: keys and values of I instructions, to be indexed by instruction id.
+
+    Args:
+      tokens: `i32[I, P]` right-padded.
+      length: `i32[I]`.
+      chunk: texts encoded at once, to bound memory; None is all at once (and differentiable).
+    """
+    adapters = {"lora": prior.adapters or None, "lora_scale": spec.lora.scale}
+    if chunk is None:
+        x = decoder.embed(prior.base, tokens)
+        return decoder.prefix_from_embeddings(spec.backbone, prior.base, x, length, **adapters)
+    return decoder.prefix_from_tokens(
+        spec.backbone, prior.base, tokens, length, chunk=chunk, **adapters
+    )
+
+
+def action_logits(
+    spec: PriorSpec, prior: Prior, texts: Prefix, steps: Steps, *, remat: bool = False
+) -> jax.Array:
+    """Logits `f32[B, T, A]` of pi_K at every step in one teacher-forced forward.
+
+    The causal mask makes one pass give every t: the logits at s_t depend on the text, on the
+    states and actions before t in the same episode, and on s_t.
+    """
+    batch, length = steps.action.shape
+    groups = steps.instruction.shape[1]
+    text_length = jnp.repeat(texts.length[steps.instruction], length // groups, axis=1)
+    tokens = embed_states(prior, steps.state)
+    position = text_length + spec.tokens_per_step * steps.position
+    segment = steps.segment
+    window = 0
+    if spec.history == "episode":
+        actions = prior.heads["action"][steps.action]
+        tokens = jnp.stack([tokens, actions], axis=2).reshape(batch, 2 * length, -1)
+        position = jnp.stack([position, position + 1], axis=2).reshape(batch, 2 * length)
+        segment = jnp.repeat(segment, 2, axis=1)
+        window = 2 * spec.horizon
+    else:
+        position = text_length
+    hidden, _ = decoder.apply(
+        spec.backbone,
+        prior.base,
+        tokens,
+        position,
+        segment_ids=segment,
+        lora=prior.adapters or None,
+        lora_scale=spec.lora.scale,
+        prefix=texts.replace(index=steps.instruction),
+        window=window,
+        remat=remat,
+    )
+    return read_actions(prior, hidden[:, :: spec.tokens_per_step])
+
+
+def embed_states(prior: Prior, state: jax.Array) -> jax.Array:
+    """E_s: raw states `f32[..., S]` to embeddings `f32[..., D]`."""
+    normal = (state - prior.mean) / prior.std
+    return normal @ prior.heads["state"]["kernel"] + prior.heads["state"]["bias"]
+
+
+def read_actions(prior: Prior, hidden: jax.Array) -> jax.Array:
+    """G: hidden states `f32[..., D]` to action logits `f32[..., A]`."""
+    return hidden @ prior.heads["policy"]["kernel"] + prior.heads["policy"]["bias"]
+
+
+def init_cache(spec: PriorSpec, num_envs: int) -> Cache:
+    """Empty key-value cache for `step_logits`, one row an environment."""
+    size = spec.tokens_per_step * spec.horizon if spec.history == "episode" else 1
+    return decoder.init_cache(spec.backbone, num_envs, size)
+
+
+def step_logits(
+    spec: PriorSpec,
+    prior: Prior,
+    texts: Prefix,
+    cache: Cache,
+    instruction: jax.Array,
+    state: jax.Array,
+) -> tuple[jax.Array, Cache]:
+    """Logits `f32[N, A]` for the next state of N running episodes, with the cache advanced by it.
+
+    Args:
+      instruction: `i32[N]`.
+      state: `f32[N, S]` raw.
+    """
+    hidden, cache = _decode(spec, prior, texts, cache, instruction, embed_states(prior, state))
+    return read_actions(prior, hidden), cache
+
+
+def step_action(
+    spec: PriorSpec,
+    prior: Prior,
+    texts: Prefix,
+    cache: Cache,
+    instruction: jax.Array,
+    action: jax.Array,
+    done: jax.Array,
+) -> Cache:
+    """The cache after the actions `i32[N]` taken; rows whose episode is `done` start empty."""
+    if spec.history == "none":
+        return cache.replace(length=jnp.zeros_like(cache.length))
+    _, cache = _decode(spec, prior, texts, cache, instruction, prior.heads["action"][action])
+    return cache.replace(length=jnp.where(done, 0, cache.length))
+
+
+def _decode(
+    spec: PriorSpec,
+    prior: Prior,
+    texts: Prefix,
+    cache: Cache,
+    instruction: jax.Array,
+    token: jax.Array,
+) -> tuple[jax.Array, Cache]:
+    index = instruction[:, None]
+    hidden, cache = decoder.apply(
+        spec.backbone,
+        prior.base,
+        token[:, None],
+        texts.length[index] + cache.length[:, None],
+        lora=prior.adapters or None,
+        lora_scale=spec.lora.scale,
+        prefix=texts.replace(index=index),
+        cache=cache,
+    )
+    return hidden[:, 0], cache

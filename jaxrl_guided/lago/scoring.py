@@ -1,0 +1,165 @@
+"""The scoring pass of LaGO (stage 2): all visited states of a rollout in one forward.
+
+The prior never acts, so it is not queried step by step. One row per environment holds the open
+episode's prefix (at most one horizon, carried from the iteration before) and then the rollout's T
+steps; segment ids keep episodes apart and positions restart after the instruction. The layout is
+static: one program scores every rollout content.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl_guided.backbones.decoder import Prefix
+from jaxrl_guided.lago.prior import Prior, PriorSpec, Steps, action_logits
+
+
+@struct.dataclass
+class OpenEpisodes:
+    """Steps of the N episodes that were still running when the last rollout ended, right-aligned.
+
+    Attributes:
+      state: `f32[N, H, S]`.
+      action: `i32[N, H]`.
+      instruction: `i32[N]`.
+      length: `i32[N]`, how many of the H slots (the last ones) are filled.
+    """
+
+    state: jax.Array
+    action: jax.Array
+    instruction: jax.Array
+    length: jax.Array
+
+
+def no_open_episodes(spec: PriorSpec, num_envs: int) -> OpenEpisodes:
+    """State at the start of a run. A prior without history carries no steps (H = 0)."""
+    slots = spec.horizon if spec.history == "episode" else 0
+    return OpenEpisodes(
+        state=jnp.zeros((num_envs, slots, spec.state_size)),
+        action=jnp.zeros((num_envs, slots), jnp.int32),
+        instruction=jnp.zeros(num_envs, jnp.int32),
+        length=jnp.zeros(num_envs, jnp.int32),
+    )
+
+
+def layout(
+    open_: OpenEpisodes,
+    state: jax.Array,
+    action: jax.Array,
+    instruction: jax.Array,
+    done: jax.Array,
+) -> tuple[Steps, OpenEpisodes]:
+    """Rows of H + T steps for a rollout, and the episodes that are open after it.
+
+    Args:
+      open_: what the iteration before left open.
+      state: `f32[T, N, S]` raw states that were acted on.
+      action: `i32[T, N]`.
+      instruction: `i32[T, N]`.
+      done: `bool[T, N]`, the episode ended with this step.
+
+    Returns:
+      `Steps` with B = N rows, and the new `OpenEpisodes`.
+    """
+    slots, length = open_.action.shape[1], done.shape[0]
+    done_row = done.T
+    ended_before = jnp.cumsum(done_row, axis=1) - done_row  # i32[N, T]
+    slot = jnp.arange(slots)
+    filled = slot >= slots - open_.length[:, None]  # bool[N, H]
+    segment = jnp.concatenate([filled.astype(jnp.int32), 1 + ended_before], axis=1)
+    steps = Steps(
+        state=jnp.concatenate([open_.state, state.swapaxes(0, 1)], axis=1),
+        action=jnp.concatenate([open_.action, action.T], axis=1),
+        position=jnp.concatenate(
+            [
+                jnp.maximum(slot - (slots - open_.length[:, None]), 0),
+                _steps_since_reset(done_row, open_.length),
+            ],
+            axis=1,
+        ),
+        segment=segment,
+        instruction=jnp.concatenate(
+            [jnp.repeat(open_.instruction[:, None], slots, axis=1), instruction.T], axis=1
+        ),
+    )
+    last = segment[:, -1]
+    still_open = ~done_row[:, -1]
+    kept = (segment == last[:, None])[:, length:] if slots else jnp.zeros((done.shape[1], 0), bool)
+    return steps, OpenEpisodes(
+        state=steps.state[:, length:],
+        action=steps.action[:, length:],
+        instruction=instruction[-1],
+        length=jnp.where(still_open, kept.sum(axis=1, dtype=jnp.int32), 0),
+    )
+
+
+def _steps_since_reset(done: jax.Array, open_length: jax.Array) -> jax.Array:
+    """Step number within its episode, `i32[N, T]`; the first episode continues `open_length`."""
+    time = jnp.arange(done.shape[1])
+    started = jnp.where(done, time + 1, 0)[:, :-1]
+    start = jnp.pad(jax.lax.cummax(started, axis=1), ((0, 0), (1, 0)))
+    first = jnp.cumsum(done, axis=1) - done == 0
+    return time - start + jnp.where(first, open_length[:, None], 0)
+
+
+def score(
+    spec: PriorSpec,
+    prior: Prior,
+    texts: Prefix,
+    open_: OpenEpisodes,
+    rollout: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    *,
+    chunk_tokens: int,
+    fraction: float = 1.0,
+    key: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array, OpenEpisodes]:
+    """Prior logits for the states of a rollout.
+
+    Args:
+      rollout: `(state, action, instruction, done)` as in `layout`.
+      chunk_tokens: bound on the tokens in one forward; memory follows it.
+      fraction: share of rows that is scored, drawn anew by `key` each time: environments with
+        history, single states without.
+
+    Returns:
+      Logits `f32[T, N, A]` (zero where not scored), `bool[T, N]` what was scored, and the new open
+      episodes.
+    """
+    num_steps, num_envs = rollout[3].shape
+    steps, open_ = layout(open_, *rollout)
+    if spec.history == "none":  # a row for each state, so that chunks and subsets need not be whole
+        steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), steps)
+    rows, length = steps.action.shape
+    if fraction < 1.0:
+        assert key is not None
+        chosen = jax.random.permutation(key, rows)[: max(1, round(fraction * rows))]
+        scored = jnp.zeros(rows, bool).at[chosen].set(True)
+        values = _score_rows(spec, prior, texts, _take(steps, chosen), chunk_tokens)
+        logits = jnp.zeros((rows, *values.shape[1:])).at[chosen].set(values)
+    else:
+        scored = jnp.ones(rows, bool)
+        logits = _score_rows(spec, prior, texts, steps, chunk_tokens)
+    scored = jnp.broadcast_to(scored[:, None], (rows, length)).reshape(num_envs, -1)
+    logits = logits.reshape(num_envs, -1, spec.num_actions)
+    return logits[:, -num_steps:].swapaxes(0, 1), scored[:, -num_steps:].T, open_
+
+
+def _score_rows(
+    spec: PriorSpec, prior: Prior, texts: Prefix, steps: Steps, chunk_tokens: int
+) -> jax.Array:
+    """Logits `f32[B, T, A]`, as many rows at once as `chunk_tokens` allows."""
+    rows, length = steps.action.shape
+    per_chunk = rows_per_chunk(rows, length * spec.tokens_per_step, chunk_tokens)
+    chunks = jax.tree.map(lambda x: x.reshape(-1, per_chunk, *x.shape[1:]), steps)
+    logits = jax.lax.map(lambda chunk: action_logits(spec, prior, texts, chunk), chunks)
+    return logits.reshape(rows, length, -1)
+
+
+def _take(steps: Steps, rows: jax.Array) -> Steps:
+    return jax.tree.map(lambda x: x[rows], steps)
+
+
+def rows_per_chunk(rows: int, row_tokens: int, chunk_tokens: int) -> int:
+    """The largest divisor of `rows` whose rows hold at most `chunk_tokens` tokens (at least 1)."""
+    fits = [d for d in range(1, rows + 1) if rows % d == 0 and d * row_tokens <= chunk_tokens]
+    return max(fits, default=1)
