@@ -1,0 +1,156 @@
+"""CLEVR-Robot as a vector environment: instruction, scene, push, reward (LaGO, section 5)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from jaxrl_guided.envs.clevr import goals
+from jaxrl_guided.envs.clevr.instructions import InstructionSet, Kind
+from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS, push
+from jaxrl_guided.envs.clevr.scene import sample_scenes
+from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
+
+WALL_LOW = np.array([-0.6, -0.3], np.float32)
+WALL_HIGH = np.array([0.6, 0.7], np.float32)
+
+
+@struct.dataclass
+class EnvState:
+    """State of `N` environments.
+
+    Attributes:
+      key: `key[N]`.
+      positions: `f32[N, 5, 2]`, ball centres in metres.
+      velocities: `f32[N, 5, 2]`, in metres per second.
+      instruction: `i32[N]`, index into the instruction set.
+      steps: `i32[N]`, steps since the restart.
+    """
+
+    key: jax.Array
+    positions: jax.Array
+    velocities: jax.Array
+    instruction: jax.Array
+    steps: jax.Array
+
+
+def make_clevr(
+    instructions: InstructionSet,
+    num_envs: int,
+    reward: goals.RewardName = "goal",
+    horizon: int = 50,
+    expose_velocity: bool = False,
+    terminate_on_success: bool = True,
+    name: str | None = None,
+) -> VectorEnv:
+    """`num_envs` scenes, each with an instruction drawn uniformly at every restart.
+
+    An observation is a dictionary: `state`, `f32[N, 10]` (x and y of red, blue, green, purple,
+    cyan; their velocities behind them if exposed), and `instruction`, `i32[N]`. Actions are ball ·
+    8 + direction. Success is tested after every step and terminates; the horizon truncates.
+    ONE_STEP instructions (Easy) end after one step and are then terminated, solved or not: nothing
+    that follows could change their return. `info` has `success`, `bool[N]`, the task was solved in
+    this step, and `satisfied`, `i32[N]`, the subgoals that hold after it (before any restart).
+
+    Args:
+      instructions: what to draw from.
+      num_envs: N.
+      reward: `goal` or `distance`, see `goals.reward`.
+      horizon: longest episode.
+      expose_velocity: show velocities, too (without them observations are not Markov).
+      terminate_on_success: whether success ends the episode.
+      name: name of the environment; default `clevr/LEVEL`.
+
+    Raises:
+      ValueError: an argument out of range.
+    """
+    if num_envs < 1:
+        raise ValueError(f"num_envs: must be at least 1, got {num_envs}")
+    if horizon < 1:
+        raise ValueError(f"horizon: must be at least 1, got {horizon}")
+    if reward not in goals.REWARDS:
+        raise ValueError(f"reward: unknown '{reward}'; choose one of {', '.join(goals.REWARDS)}")
+    kinds, relation_table = jnp.asarray(instructions.kind), jnp.asarray(instructions.relations)
+    num_texts = len(instructions.texts)
+
+    def observe(state: EnvState) -> dict[str, jax.Array]:
+        parts = [state.positions, state.velocities][: 1 + expose_velocity]
+        flat = jnp.concatenate([part.reshape(num_envs, -1) for part in parts], axis=1)
+        return {"state": flat, "instruction": state.instruction}
+
+    def restart(state: EnvState, needed: jax.Array) -> EnvState:
+        """A new episode in the environments that are `needed`."""
+        key, scene_key, text_key = jax.vmap(lambda k: jax.random.split(k, 3), out_axes=1)(state.key)
+        drawn = jax.vmap(lambda k: jax.random.randint(k, (), 0, num_texts))(text_key)
+        return EnvState(
+            key=key,
+            positions=sample_scenes(scene_key, state.positions, needed),
+            velocities=jnp.where(needed[:, None, None], 0.0, state.velocities),
+            instruction=jnp.where(needed, drawn, state.instruction),
+            steps=jnp.where(needed, 0, state.steps),
+        )
+
+    @jax.jit
+    def reset(key: jax.Array) -> tuple[EnvState, dict[str, jax.Array]]:
+        none = jnp.zeros((num_envs, NUM_BALLS, 2), jnp.float32)
+        zero = jnp.zeros(num_envs, jnp.int32)
+        state = EnvState(jax.random.split(key, num_envs), none, none, zero, zero)
+        state = restart(state, jnp.ones(num_envs, bool))
+        return state, observe(state)
+
+    def judge(
+        kind: jax.Array,
+        relations: jax.Array,
+        action: jax.Array,
+        before: jax.Array,
+        after: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Satisfied subgoals, success and reward of one environment's step."""
+        satisfied = goals.count_satisfied(kind, relations, after)
+        satisfied = jnp.where(
+            kind == Kind.ONE_STEP,
+            goals.one_step_success(relations, action).astype(jnp.int32),
+            satisfied,
+        )
+        success = satisfied == goals.count_subgoals(kind, relations)
+        return (
+            satisfied,
+            success,
+            goals.reward(reward, kind, relations, before, after, success),
+        )
+
+    @jax.jit
+    def step(state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
+        kind, relations = kinds[state.instruction], relation_table[state.instruction]
+        positions, velocities = push(state.positions, state.velocities, action)
+        satisfied, success, rewards = jax.vmap(judge)(
+            kind, relations, action, state.positions, positions
+        )
+        steps = state.steps + 1
+        terminated = (kind == Kind.ONE_STEP) | (success & terminate_on_success)
+        truncated = (steps >= horizon) & ~terminated
+        state = dataclasses.replace(state, positions=positions, velocities=velocities, steps=steps)
+        final_obs = observe(state)
+        state = restart(state, terminated | truncated)
+        info = {"success": success, "satisfied": satisfied}
+        return state, TimeStep(observe(state), rewards, terminated, truncated, final_obs, info)
+
+    return VectorEnv(
+        name=name or f"clevr/{instructions.level}",
+        num_envs=num_envs,
+        observation_space=_observation_space(num_texts, expose_velocity),
+        action_space=Discrete(NUM_ACTIONS),
+        reset=reset,
+        step=step,
+    )
+
+
+def _observation_space(num_texts: int, expose_velocity: bool) -> Dict:
+    unbounded = np.full(2 * NUM_BALLS, np.inf, np.float32)
+    low = [np.tile(WALL_LOW, NUM_BALLS), -unbounded][: 1 + expose_velocity]
+    high = [np.tile(WALL_HIGH, NUM_BALLS), unbounded][: 1 + expose_velocity]
+    size = 2 * NUM_BALLS * (1 + expose_velocity)
+    state = Box((size,), np.concatenate(low), np.concatenate(high))
+    return Dict({"state": state, "instruction": Discrete(num_texts)})
