@@ -15,12 +15,10 @@ from jaxrl_guided.envs.clevr.feasible import (
     COMPASS_VECTORS,
     MAX_RELATION,
     MIN_GAP,
-    NUM_BALLS,
 )
+from jaxrl_guided.envs.clevr.goals import EASY_PUSHES, GREEN, MAX_SORT_DISTANCE
 from jaxrl_guided.envs.clevr.instructions import Kind
-
-ACTIONS_PER_BALL = 8
-NUM_ACTIONS = NUM_BALLS * ACTIONS_PER_BALL
+from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS
 
 TRAVEL = np.array(
     [
@@ -36,13 +34,6 @@ TRAVEL = np.array(
     np.float32,
 )
 """Way of a free ball from rest, metres, by `action % 8` (measured in MuJoCo)."""
-
-EASY_ACTIONS = np.zeros((4, ACTIONS_PER_BALL), bool)
-"""`bool[4, 8]`: which pushes count as behind, left, front, right on Easy."""
-EASY_ACTIONS[np.repeat(np.arange(4), 3), [1, 4, 5, 2, 5, 7, 3, 6, 7, 0, 4, 6]] = True
-
-MAX_SORT = 0.325
-"""Largest distance to green that SORT accepts, metres."""
 
 # Of the way that remains at a head-on contact, what the pushed ball loses and the struck one gets
 # (MuJoCo: .145/.146 m at gap 0, .188/.089 m at gap .10).
@@ -67,7 +58,7 @@ def predict(positions: jax.Array) -> jax.Array:
     Returns:
       `f32[40, 5, 2]`.
     """
-    ball, direction = np.divmod(np.arange(NUM_ACTIONS), ACTIONS_PER_BALL)
+    ball, direction = np.divmod(np.arange(NUM_ACTIONS), len(TRAVEL))
     start, way = positions[ball], jnp.asarray(TRAVEL[direction])
     length = jnp.linalg.norm(way, axis=-1, keepdims=True)
     heading = way / length
@@ -130,15 +121,17 @@ def layout_cost(positions: jax.Array, kind: jax.Array, relations: jax.Array) -> 
 
     steps = positions[..., 1:, :] - positions[..., :-1, :]
     order = jnp.sum(jnp.linalg.norm(steps - _ORDER_STEP, axis=-1), -1)
-    to_green = jnp.linalg.norm(positions - positions[..., 2:3, :], axis=-1)
-    sort = jnp.sum(jnp.where(to_green < MAX_SORT - _MARGIN, 0.0, to_green - _SORT_DISTANCE), -1)
+    to_green = jnp.linalg.norm(positions - positions[..., GREEN, None, :], axis=-1)
+    sort = jnp.sum(
+        jnp.where(to_green < MAX_SORT_DISTANCE - _MARGIN, 0.0, to_green - _SORT_DISTANCE), -1
+    )
     return jnp.select([kind == Kind.ORDER, kind == Kind.SORT], [order, sort], spatial)
 
 
 def _action_cost(positions: jax.Array, kind: jax.Array, relations: jax.Array) -> jax.Array:
     """`f32[40]` for one environment."""
-    ball, direction = np.divmod(np.arange(NUM_ACTIONS), ACTIONS_PER_BALL)
-    allowed = (relations[0, 0] == ball) & jnp.asarray(EASY_ACTIONS)[relations[0, 2], direction]
+    ball, direction = np.divmod(np.arange(NUM_ACTIONS), len(TRAVEL))
+    allowed = (relations[0, 0] == ball) & jnp.asarray(EASY_PUSHES)[relations[0, 2], direction]
     layouts = predict(positions)
     look_ahead = layout_cost(layouts, kind, relations) + _overlap(layouts)
     return jnp.where(kind == Kind.ONE_STEP, 1.0 - allowed, look_ahead)
