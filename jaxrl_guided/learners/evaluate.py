@@ -31,9 +31,10 @@ class EpisodeResults:
 
 def evaluate(
     env: VectorEnv,
-    act: Callable[[jax.Array, PyTree], jax.Array],
+    act: Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, jax.Array]],
     key: jax.Array,
     max_steps: int,
+    memory: PyTree = (),
 ) -> EpisodeResults:
     """Run `env.num_envs` episodes, each for at most `max_steps` steps.
 
@@ -41,8 +42,9 @@ def evaluate(
     than long ones. The number of steps is that of the longest episode.
 
     Args:
-      act: `(key, obs [N, …]) -> action [N, …]`, with its parameters and statistics frozen, as
-        `lambda key, obs: ppo.act(state.policy, key, obs, greedy=True)`.
+      act: `(memory, key, obs [N, …]) -> (memory, action [N, …])`, with its parameters and
+        statistics frozen; `stateless` makes one of a policy without memory.
+      memory: what `act` remembers at the start of the episodes.
 
     Raises:
       ValueError: `max_steps` is not positive.
@@ -61,9 +63,10 @@ def evaluate(
         return (step < max_steps) & ~jnp.all(results.finished)
 
     def advance(carry: PyTree) -> PyTree:
-        count, key, env_state, obs, results = carry
+        count, key, memory, env_state, obs, results = carry
         key, act_key = jax.random.split(key)
-        env_state, step = env.step(env_state, act(act_key, obs))
+        memory, action = act(memory, act_key, obs)
+        env_state, step = env.step(env_state, action)
         running = ~results.finished
         success = succeeded(step)
         results = EpisodeResults(
@@ -73,7 +76,14 @@ def evaluate(
             success_at_end=jnp.where(running, success, results.success_at_end),
             finished=results.finished | step.done,
         )
-        return count + 1, key, env_state, step.obs, results
+        return count + 1, key, memory, env_state, step.obs, results
 
-    start = (jnp.int32(0), key, env_state, obs, results)
+    start = (jnp.int32(0), key, memory, env_state, obs, results)
     return jax.lax.while_loop(unfinished, advance, start)[-1]
+
+
+def stateless(
+    act: Callable[[jax.Array, PyTree], jax.Array],
+) -> Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, jax.Array]]:
+    """Form of `act(key, obs)` that `evaluate` takes, for a policy that remembers nothing."""
+    return lambda memory, key, obs: (memory, act(key, obs))

@@ -38,8 +38,9 @@ class Guidance:
       init: `num_envs -> state`; part of the learner's state, checkpointed.
       targets: `(frozen, state, GuidedRollout) -> (targets [T, N, …], state)`, once an iteration.
       loss: `(distribution, targets [B, …], state) -> (scalar, metrics)`, beta included.
-      after_update: `(state, metrics, progress f32[]) -> state`; progress in 0 … 1 is the share of
-        the run that is done, and sets the beta of the next iteration.
+      after_update: `(state, metrics, progress f32[]) -> state`; metrics are the learner's of this
+        iteration, those of `loss` and the sums over ended episodes among them; progress in 0 … 1
+        is the share of the run that is done, and sets the beta of the next iteration.
     """
 
     init: Callable[[int], PyTree]

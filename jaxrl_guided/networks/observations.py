@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, Space
+from jaxrl_guided.envs.types import Box, Dict, PyTree, Space
 
 INSTRUCTION = "instruction"
 """Name of the `Discrete` leaf that is looked up in the table of text features."""

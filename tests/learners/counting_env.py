@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
 
 
-def make_counting_env(limits, terminates=False, instructions=None):
+def make_counting_env(limits, instructions=None, actions_are_rewards=False):
     """Environment n ends after `limits[n]` steps; `obs` = (step in the episode, episode number).
 
-    Rewards are the step's number 1, 2, …; `success` is true in step 2 only. The state is
-    (steps, episodes). With `instructions` the observation is a dictionary that has an id of that
-    many: the episode's number.
+    Episodes are truncated. Rewards are the step's number 1, 2, …, or the action; `success` is true
+    in step 2 only. The state is (steps, episodes). With `instructions` the observation is a
+    dictionary that has an id of that many: the episode's number.
     """
     limits = jnp.asarray(limits, jnp.int32)
 
@@ -26,16 +26,15 @@ def make_counting_env(limits, terminates=False, instructions=None):
         return state, observe(state)
 
     def step(state, action):
-        del action
         steps, episodes = state[0] + 1, state[1]
         over = steps >= limits
         after = (jnp.where(over, 0, steps), episodes + over)
-        nothing = jnp.zeros_like(over)
+        reward = action if actions_are_rewards else steps
         return after, TimeStep(
             obs=observe(after),
-            reward=steps.astype(jnp.float32),
-            terminated=over if terminates else nothing,
-            truncated=nothing if terminates else over,
+            reward=reward.astype(jnp.float32),
+            terminated=jnp.zeros_like(over),
+            truncated=over,
             final_obs=observe((steps, episodes)),
             info={"success": steps == 2},
         )

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxrl_guided.learners.evaluate import evaluate
+from jaxrl_guided.learners.evaluate import evaluate, stateless
 from tests.learners.counting_env import make_counting_env
 
 
@@ -14,7 +14,7 @@ def run(limits, cap):
     def act(key, obs):
         return jnp.zeros(len(limits), jnp.int32)
 
-    return jax.jit(lambda key: evaluate(env, act, key, cap))(jax.random.key(0))
+    return jax.jit(lambda key: evaluate(env, stateless(act), key, cap))(jax.random.key(0))
 
 
 def test_only_first_episodes_count():
@@ -41,10 +41,20 @@ def test_the_policy_sees_the_observations_and_new_keys():
         return jnp.zeros(1, jnp.int32)
 
     calls = []
-    evaluate(env, act, jax.random.key(0), 10)
+    evaluate(env, stateless(act), jax.random.key(0), 10)
     jax.effects_barrier()
     assert sorted(obs[0, 0] for obs, _ in calls) == [0, 1, 2, 3]
     assert len({int(bits) for _, bits in calls}) == 4
+
+
+def test_what_a_policy_remembers_goes_from_step_to_step():
+    env = make_counting_env([3], actions_are_rewards=True)
+
+    def act(memory, key, obs):
+        return memory + 1, memory[None]
+
+    results = evaluate(env, act, jax.random.key(0), 10, memory=jnp.int32(5))
+    assert results.returns.tolist() == [5 + 6 + 7]
 
 
 def test_a_cap_of_zero_is_refused():

@@ -9,7 +9,7 @@ the hyper-parameters in `state.hyper`.
 """
 
 from jaxrl_guided.learners.ppo.config import Hyper, PPOConfig
-from jaxrl_guided.learners.ppo.learner import PPO, make_ppo
+from jaxrl_guided.learners.ppo.learner import PPO, act, make_ppo
 from jaxrl_guided.learners.ppo.state import Policy, PPOState, Rollout
 
-__all__ = ["PPO", "Hyper", "PPOConfig", "PPOState", "Policy", "Rollout", "make_ppo"]
+__all__ = ["PPO", "Hyper", "PPOConfig", "PPOState", "Policy", "Rollout", "act", "make_ppo"]

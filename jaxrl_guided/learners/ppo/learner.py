@@ -1,6 +1,7 @@
 """PPO as a handful of pure functions over one state."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -73,14 +74,18 @@ def make_ppo(
             iteration=jnp.int32(0),
         )
 
-    def act(policy: Policy, key: jax.Array, obs: PyTree, greedy: bool = False) -> jax.Array:
-        distribution, _ = network.apply(policy.params, normalise(policy.normaliser, obs))
-        return network.action(distribution.mode() if greedy else distribution.sample(key))
-
     def collect_rollout(state: PPOState) -> tuple[PPOState, Rollout]:
         return collect(env, network, config.rollout_steps, state)
 
     def iterate(state: PPOState, frozen: PyTree = None) -> tuple[PPOState, Metrics]:
         return update(*collect_rollout(state), frozen)
 
-    return PPO(config, init, collect_rollout, update, iterate, act)
+    return PPO(config, init, collect_rollout, update, iterate, functools.partial(act, network))
+
+
+def act(
+    network: Network, policy: Policy, key: jax.Array, obs: PyTree, greedy: bool = False
+) -> jax.Array:
+    """Actions `[N, …]` for the environments, sampled or of the largest density."""
+    distribution, _ = network.apply(policy.params, normalise(policy.normaliser, obs))
+    return network.action(distribution.mode() if greedy else distribution.sample(key))
