@@ -16,6 +16,12 @@ from jax import lax
 _MASKED = -1e30  # finite: a query that may read nothing gives a finite value, never NaN
 
 
+# Queries that share one product with the keys they may reach. Smaller blocks read fewer keys that
+# the mask throws away, larger ones make larger products.
+
+_BLOCK = 32
+
+
 class Part(NamedTuple):
     """The softmax over some keys, before normalisation.
 
@@ -51,22 +57,36 @@ def keys_part(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array)
       keys, values: `[N, S, K, h]`.
       mask: `bool[N, T, S]`, True where a query may read a key.
     """
-    score = jnp.einsum("ntkrh,nskh->nktrs", q, keys, preferred_element_type=jnp.float32)
+    # Written out, because einsum may swap the operands, which copies the scores transposed.
+    score = _batched_dot(q, keys, (4, 3), (0, 2), (0, 2))  # [N, K, T, R, S]
     score = jnp.where(mask[:, None, :, None], score, _MASKED)
     top = lax.stop_gradient(score.max(-1))
     weight = jnp.exp(score - top[..., None])
-    value = jnp.einsum(
-        "nktrs,nskh->ntkrh",
-        weight.astype(values.dtype),
-        values,
+    value = _batched_dot(weight.astype(values.dtype), values, (4, 1), (0, 1), (0, 2))
+    return Part._make(jnp.swapaxes(x, 1, 2) for x in (top, weight.sum(-1), value))
+
+
+def _batched_dot(
+    left: jax.Array,
+    right: jax.Array,
+    contract: tuple[int, int],
+    left_batch: tuple[int, int],
+    right_batch: tuple[int, int],
+) -> jax.Array:
+    """Product over `contract` axes, batch axes first, accumulated in float32."""
+    dimensions = (((contract[0],), (contract[1],)), (left_batch, right_batch))
+    return lax.dot_general(
+        left,
+        right,
+        dimensions,
+        precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )
-    return Part(jnp.swapaxes(top, 1, 2), jnp.swapaxes(weight.sum(-1), 1, 2), value)
 
 
 def own_part(q: jax.Array, keys: jax.Array, values: jax.Array) -> Part:
     """Attention of every token to itself alone: q `[B, T, K, R, h]`, the others `[B, T, K, h]`."""
-    score = jnp.einsum("btkrh,btkh->btkr", q, keys, preferred_element_type=jnp.float32)
+    score = jnp.sum(q.astype(jnp.float32) * keys.astype(jnp.float32)[:, :, :, None], axis=-1)
     top = lax.stop_gradient(score)
     total = jnp.exp(score - top)
     return Part(top, total, total[..., None] * values.astype(jnp.float32)[:, :, :, None])
@@ -95,17 +115,16 @@ def prefix_part(
 def window_part(
     q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, window: int
 ) -> Part:
-    """Attention to itself and the last `window` tokens, in blocks: cost O(T · window).
+    """Attention to itself and the last `window` >= 1 tokens, in blocks: cost O(T · window).
 
     Args:
       q: `[B, T, K, R, h]`.
       keys, values: `[B, T, K, h]`.
-      mask: `bool[B · blocks, window, 2 · window]` from `window_mask`.
-      window: block length, at least 1.
+      mask: from `window_mask`.
     """
     rows, tokens = q.shape[:2]
     part = keys_part(
-        _blocks(q, window), _with_previous(keys, window), _with_previous(values, window), mask
+        _queries(q, window), _reachable(keys, window), _reachable(values, window), mask
     )
     return Part._make(x.reshape(rows, -1, *x.shape[2:])[:, :tokens] for x in part)
 
@@ -122,13 +141,13 @@ def window_mask(segment_ids: jax.Array, window: int) -> jax.Array:
     """`segment_mask` cut to the last `window` tokens, as `window_part` lays out its keys.
 
     Returns:
-      `bool[B · blocks, window, 2 · window]`; blocks = ceil(T / window).
+      `bool[B · blocks, block, reach]`.
     """
-    query = _blocks(segment_ids, window)
-    key = _with_previous(segment_ids, window)
+    query, key = _queries(segment_ids, window), _reachable(segment_ids, window)
     same = (query[:, :, None] == key[:, None]) & (query[:, :, None] != 0)
-    # Key j of a block stands j - window tokens after the block's first token.
-    back = jnp.arange(window)[:, None] + window - jnp.arange(2 * window)
+    block, reach = block_sizes(window)
+    # Query i of a block has reach - block keys before the block's first token.
+    back = jnp.arange(block)[:, None] + (reach - block) - jnp.arange(reach)
     return (same & (back >= 0) & (back <= window)) | (back == 0)
 
 
@@ -148,17 +167,30 @@ def prefix_mask(length: jax.Array, index: jax.Array, size: int, valid: jax.Array
     return (jnp.arange(size) < shown[..., None]) & valid[..., None]
 
 
-def _blocks(x: jax.Array, window: int) -> jax.Array:
-    """`[B, T, …] -> [B · blocks, window, …]`, padded with zeros at the end."""
-    short = -x.shape[1] % window
-    if short:
-        x = jnp.pad(x, [(0, 0), (0, short)] + [(0, 0)] * (x.ndim - 2))
-    return x.reshape(-1, window, *x.shape[2:])
+def block_sizes(window: int) -> tuple[int, int]:
+    """Queries of a block, and the keys it reads: its own and those of whole blocks before it."""
+    block = min(window, _BLOCK)
+    return block, (1 - -window // block) * block
 
 
-def _with_previous(x: jax.Array, window: int) -> jax.Array:
-    """`[B, T, …] -> [B · blocks, 2 · window, …]`: each block after the one before it."""
-    blocks = _blocks(x, window).reshape(x.shape[0], -1, window, *x.shape[2:])
-    previous = jnp.pad(blocks[:, :-1], [(0, 0), (1, 0)] + [(0, 0)] * (blocks.ndim - 2))
-    joined = jnp.concatenate([previous, blocks], axis=2)
-    return joined.reshape(-1, *joined.shape[2:])
+def _queries(x: jax.Array, window: int) -> jax.Array:
+    """`[B, T, …] -> [B · blocks, block, …]`, padded with zeros at the end."""
+    block, _ = block_sizes(window)
+    return _padded(x, 0, -x.shape[1] % block).reshape(-1, block, *x.shape[2:])
+
+
+def _reachable(x: jax.Array, window: int) -> jax.Array:
+    """`[B, T, …] -> [B · blocks, reach, …]`: what each block reads, zeros before the start."""
+    (rows, tokens), (block, reach) = x.shape[:2], block_sizes(window)
+    blocks = -(-tokens // block)
+    x = _padded(x, reach - block, -tokens % block)
+    shifted = [
+        x[:, start : start + blocks * block].reshape(rows, blocks, block, *x.shape[2:])
+        for start in range(0, reach, block)
+    ]
+    return jnp.concatenate(shifted, axis=2).reshape(rows * blocks, reach, *x.shape[2:])
+
+
+def _padded(x: jax.Array, before: int, after: int) -> jax.Array:
+    """Zeros before and after the tokens of `[B, T, …]`."""
+    return jnp.pad(x, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))

@@ -401,7 +401,7 @@ def _self_attention(
     """Attention among the given tokens, (q, k, v) -> Part; masks are made once for all layers."""
     if window == 0:
         return attention.own_part
-    if window is None or window >= segment_ids.shape[1] - 1:
+    if window is None or attention.block_sizes(window)[1] >= segment_ids.shape[1]:
         mask = attention.segment_mask(segment_ids)
         return lambda q, k, v: attention.keys_part(q, k, v, mask)
     mask = attention.window_mask(segment_ids, window)

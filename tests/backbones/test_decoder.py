@@ -34,6 +34,17 @@ apply = jax.jit(
 )
 
 
+table_of = jax.jit(decoder.prefix_from_tokens, static_argnums=0, static_argnames="chunk")
+prefix_of = jax.jit(decoder.prefix_from_embeddings, static_argnums=0)
+
+
+def run(x: jax.Array, at: jax.Array | None = None, ids: jax.Array | None = None, **options):
+    """Hidden states; explicit segments, so that calls of one shape share a program."""
+    at = steps(*x.shape[:2]) if at is None else jnp.asarray(at)
+    ids = jnp.ones_like(at) if ids is None else jnp.asarray(ids)
+    return apply(CONFIG, PARAMS, x, at, segment_ids=ids, **options)[0]
+
+
 def tokens_of(rows: int, length: int, seed: int = 1) -> jax.Array:
     return jax.random.randint(jax.random.key(seed), (rows, length), 0, CONFIG.vocab_size)
 
@@ -67,12 +78,10 @@ def test_three_golden_files():
 
 
 def test_embedding_path_is_token_path_bit_for_bit():
-    tokens = tokens_of(2, 9)
+    tokens = tokens_of(2, 8)
     table = np.asarray(PARAMS["embed"])
     by_hand = jnp.asarray(np.stack([[table[token] for token in row] for row in tokens]))
-    ours, _ = apply(CONFIG, PARAMS, embedded(tokens), steps(2, 9))
-    same, _ = apply(CONFIG, PARAMS, by_hand, steps(2, 9))
-    assert np.array_equal(ours, same)
+    assert np.array_equal(run(embedded(tokens)), run(by_hand))
 
 
 def test_unknown_token_gives_nan_and_not_another_token():
@@ -80,9 +89,8 @@ def test_unknown_token_gives_nan_and_not_another_token():
 
 
 def test_tokens_do_not_see_the_future():
-    tokens = tokens_of(1, 8)
-    full, _ = apply(CONFIG, PARAMS, embedded(tokens), steps(1, 8))
-    changed, _ = apply(CONFIG, PARAMS, embedded(tokens.at[0, 5].add(1) % 61), steps(1, 8))
+    tokens = tokens_of(2, 8)
+    full, changed = run(embedded(tokens)), run(embedded(tokens.at[:, 5].add(1) % 61))
     close(changed[:, :5], full[:, :5])
     assert np.abs(changed[:, 5:] - full[:, 5:]).max(-1).min() > 1e-3
 
@@ -90,7 +98,6 @@ def test_tokens_do_not_see_the_future():
 @pytest.mark.parametrize("where", ["left", "right", "both", "inside"])
 def test_row_is_independent_of_batch_and_padding(where):
     tokens = tokens_of(1, 6)
-    alone, _ = apply(CONFIG, PARAMS, embedded(tokens), steps(1, 6))
     slots = {
         "left": np.arange(4, 10),
         "right": np.arange(6),
@@ -100,28 +107,22 @@ def test_row_is_independent_of_batch_and_padding(where):
     batch, ids, at = tokens_of(3, 10, seed=2), np.ones((3, 10), int), np.tile(np.arange(10), (3, 1))
     ids[1], at[1] = 0, 77
     ids[1, slots], at[1, slots] = 1, np.arange(6)
-    batch = batch.at[1, slots].set(tokens[0])
-    hidden, _ = apply(
-        CONFIG, PARAMS, embedded(batch), jnp.asarray(at), segment_ids=jnp.asarray(ids)
-    )
-    close(hidden[1, slots], alone[0])
+    hidden = run(embedded(batch.at[1, slots].set(tokens[0])), at, ids)
+    close(hidden[1, slots], run(embedded(tokens))[0])
     assert np.isfinite(hidden).all()
 
 
 def test_segments_equal_separate_sequences():
-    tokens = tokens_of(1, 9)
-    ids = jnp.array([[1, 1, 1, 1, 2, 2, 2, 2, 2]])
-    at = jnp.array([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
-    packed, _ = apply(CONFIG, PARAMS, embedded(tokens), at, segment_ids=ids)
-    first, _ = apply(CONFIG, PARAMS, embedded(tokens[:, :4]), steps(1, 4))
-    second, _ = apply(CONFIG, PARAMS, embedded(tokens[:, 4:]), steps(1, 5))
-    close(packed, jnp.concatenate([first, second], 1))
+    x = embedded(tokens_of(2, 8))
+    packed = run(x, [[0, 1, 2, 0, 1, 2, 3, 4]] * 2, [[1, 1, 1, 2, 2, 2, 2, 2]] * 2)
+    close(packed[:, :3], run(x)[:, :3])
+    close(packed[:, 3:], run(jnp.roll(x, -3, axis=1))[:, :5])
 
 
 @pytest.mark.parametrize("prefill", [1, 4])
 def test_cached_decoding_equals_full_forward_at_each_step(prefill):
-    tokens, x = tokens_of(3, 10), embedded(tokens_of(3, 10))
-    full, _ = apply(CONFIG, PARAMS, embedded(tokens), steps(3, 10))
+    x = embedded(tokens_of(3, 10))
+    full = run(x)
     cache = decoder.init_cache(CONFIG, 3, 10)
     hidden, cache = apply(CONFIG, PARAMS, x[:, :prefill], steps(3, prefill), cache=cache)
     close(hidden, full[:, :prefill])
@@ -133,11 +134,11 @@ def test_cached_decoding_equals_full_forward_at_each_step(prefill):
 
 @pytest.mark.parametrize("right", [True, False], ids=["right", "left"])
 def test_ragged_prefill_then_decoding(right):
-    x, lengths = embedded(tokens_of(3, 8)), np.array([5, 2, 3])
-    full, _ = apply(CONFIG, PARAMS, x, steps(3, 8))
+    x, lengths = embedded(tokens_of(3, 10)), np.array([5, 2, 3])
+    full = run(x)[:, :8]
     slot = np.arange(5) - (0 if right else 5 - lengths[:, None]) + np.zeros((3, 1), int)
     valid = (slot >= 0) & (slot < lengths[:, None])
-    gathered = jnp.take_along_axis(x, np.clip(slot, 0, 7)[..., None], axis=1)
+    gathered = jnp.take_along_axis(x, np.clip(slot, 0, 9)[..., None], axis=1)
     cache = decoder.init_cache(CONFIG, 3, 8)
     hidden, cache = apply(
         CONFIG,
@@ -166,35 +167,36 @@ def test_full_cache_keeps_its_entries():
     assert after.length.tolist() == [5]
 
 
-@pytest.mark.parametrize("tokens", [12, 15])
-def test_window_equals_plain_when_segments_are_short(tokens):
-    x = embedded(tokens_of(2, tokens))
-    ids = jnp.stack(
-        [jnp.arange(tokens) // 5 + 1, jnp.array([1] * 4 + [2] * 5 + [0] * (tokens - 9))]
-    )
-    plain, _ = apply(CONFIG, PARAMS, x, steps(2, tokens), segment_ids=ids)
-    windowed, _ = apply(CONFIG, PARAMS, x, steps(2, tokens), segment_ids=ids, window=4)
-    close(windowed, plain)
+@pytest.mark.parametrize("tokens,window", [(15, 4), (150, 40)])
+def test_window_equals_plain_when_segments_are_short(tokens, window):
+    assert attention.block_sizes(window)[1] < tokens
+    x, size = embedded(tokens_of(2, tokens)), window + 1
+    long, short = np.arange(tokens) // size + 1, np.arange(tokens) // (size - 2) + 1
+    short[-3:] = 0
+    ids = np.stack([long, short])
+    close(run(x, ids=ids, window=window), run(x, ids=ids))
 
 
-def test_window_hides_what_is_further_back():
-    """One layer: the last token's output depends on the last w tokens and itself, exactly."""
+@pytest.mark.parametrize("tokens,window", [(11, 3), (150, 40)])
+def test_window_hides_what_is_further_back(tokens, window):
+    """One layer: the last token depends on the last w tokens and itself, exactly."""
     config, params = decoder.truncate(CONFIG, PARAMS, 1)
-    x = embedded(tokens_of(1, 11))
 
-    def last(x):
-        return decoder.apply(config, params, x, steps(1, 11), window=3)[0][0, -1].sum()
+    @jax.jit
+    @jax.grad
+    def reached(x):
+        at = steps(1, tokens)
+        return decoder.apply(config, params, x, at, window=window)[0][0, -1].sum()
 
-    reached = np.abs(jax.grad(last)(x)[0]).max(-1)
-    assert (reached[:7] == 0).all()
-    assert (reached[7:] > 1e-6).all()
+    size = np.abs(reached(embedded(tokens_of(1, tokens)))[0]).max(-1)
+    assert (size[: -window - 1] == 0).all()
+    assert (size[-window - 1 :] > 0).all()
 
 
 def test_window_zero_is_one_token_sequences():
-    x, at = embedded(tokens_of(2, 6)), steps(2, 6)
-    ours, _ = apply(CONFIG, PARAMS, x, at, window=0)
-    alone, _ = apply(CONFIG, PARAMS, x.reshape(12, 1, -1), at.reshape(12, 1))
-    close(ours.reshape(12, -1), alone[:, 0])
+    x, at = embedded(tokens_of(2, 8)), steps(2, 8)
+    alone = run(x.reshape(16, 1, -1), at.reshape(16, 1))
+    close(run(x, window=0).reshape(16, -1), alone[:, 0])
 
 
 def test_window_zero_builds_no_square_array():
@@ -210,7 +212,7 @@ def test_window_zero_builds_no_square_array():
 def test_prefix_equals_concatenated_forward(groups, window):
     """Every group is its own segment behind its own text."""
     texts, lengths = tokens_of(3, 5, seed=3), np.array([5, 2, 4])
-    prefix = decoder.prefix_from_tokens(CONFIG, PARAMS, texts, jnp.asarray(lengths), chunk=2)
+    prefix = table_of(CONFIG, PARAMS, texts, jnp.asarray(lengths), chunk=2)
     index = np.random.default_rng(0).integers(0, 3, (2, groups))
     size = 8 // groups
     own = embedded(tokens_of(2, 8))
@@ -231,17 +233,17 @@ def test_prefix_equals_concatenated_forward(groups, window):
         used = int(lengths[text])
         x = jnp.concatenate([embedded(texts[text, :used]), part])
         joined, ids[row, : used + size] = joined.at[row, : used + size].set(x), 1
-    full, _ = apply(CONFIG, PARAMS, joined, steps(*ids.shape), segment_ids=jnp.asarray(ids))
+    full = run(joined, ids=ids)
     last = [full[row, int(lengths[text]) :][:size] for row, text in enumerate(index.flat)]
     close(ours.reshape(2 * groups, size, -1), jnp.stack(last))
 
 
 def test_prefix_with_cache_equals_concatenated_forward():
-    texts, own = embedded(tokens_of(2, 4, seed=3)), embedded(tokens_of(2, 6))
-    full, _ = apply(CONFIG, PARAMS, jnp.concatenate([texts, own], 1), steps(2, 10))
-    prefix = decoder.prefix_from_embeddings(CONFIG, PARAMS, texts, jnp.array([4, 4]))
-    cache = decoder.init_cache(CONFIG, 2, 6)
-    for t in range(6):
+    texts, own = embedded(tokens_of(2, 4, seed=3)), embedded(tokens_of(2, 4))
+    full = run(jnp.concatenate([texts, own], 1))
+    prefix = prefix_of(CONFIG, PARAMS, texts, jnp.array([4, 4]))
+    cache = decoder.init_cache(CONFIG, 2, 4)
+    for t in range(4):
         hidden, cache = apply(
             CONFIG, PARAMS, own[:, t : t + 1], steps(2, 1, 4 + t), prefix=prefix, cache=cache
         )
@@ -249,11 +251,9 @@ def test_prefix_with_cache_equals_concatenated_forward():
 
 
 def test_prefix_of_length_zero_reads_nothing():
-    x = embedded(tokens_of(1, 4))
-    prefix = decoder.prefix_from_embeddings(CONFIG, PARAMS, x, jnp.array([0]))
-    ours, _ = apply(CONFIG, PARAMS, x, steps(1, 4), prefix=prefix)
-    plain, _ = apply(CONFIG, PARAMS, x, steps(1, 4))
-    close(ours, plain)
+    x = embedded(tokens_of(2, 8))
+    empty = prefix_of(CONFIG, PARAMS, embedded(tokens_of(2, 4)), jnp.array([0, 0]))
+    close(run(x, prefix=empty), run(x))
 
 
 def test_prefix_table_is_what_a_fresh_cache_holds():
@@ -267,7 +267,7 @@ def test_prefix_table_is_what_a_fresh_cache_holds():
         segment_ids=ids,
         cache=decoder.init_cache(CONFIG, 5, 4),
     )
-    prefix = decoder.prefix_from_tokens(CONFIG, PARAMS, tokens, length, chunk=2)
+    prefix = table_of(CONFIG, PARAMS, tokens, length, chunk=2)
     shown = np.asarray(ids, bool)
     close(prefix.keys[:, shown], cache.keys[:, shown])
     close(prefix.values[:, shown], cache.values[:, shown])
@@ -301,17 +301,6 @@ def test_gradient_is_finite_with_padding():
     assert np.isfinite(jax.jit(grads)(x)).all()
 
 
-def test_remat_gives_the_same_gradient():
-    x = embedded(tokens_of(2, 5))
-
-    def loss(params, remat):
-        return decoder.apply(CONFIG, params, x, steps(2, 5), remat=remat)[0].std()
-
-    gradient = jax.jit(jax.grad(loss), static_argnums=1)
-    plain, saved = gradient(PARAMS, False), gradient(PARAMS, True)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, saved)
-
-
 def every_output(jaxpr: jex_core.Jaxpr):
     """(equation, output) of a jaxpr and all within it."""
     for equation in jaxpr.eqns:
@@ -325,11 +314,11 @@ def every_output(jaxpr: jex_core.Jaxpr):
 def test_phases_norms_softmax_and_logits_are_float32_under_bfloat16():
     x = embedded(tokens_of(2, 6))
 
-    def run(x):
+    def forward(x):
         hidden, _ = decoder.apply(CONFIG, PARAMS, x, steps(2, 6), compute_dtype=jnp.bfloat16)
         return hidden, decoder.logits(CONFIG, PARAMS, hidden.astype(jnp.bfloat16))
 
-    outputs = list(every_output(jax.make_jaxpr(run)(x).jaxpr))
+    outputs = list(every_output(jax.make_jaxpr(forward)(x).jaxpr))
     strict = {"cos", "sin", "rsqrt", "exp", "reduce_max", "reduce_sum", "div"}
     types = {
         (e.primitive.name, v.aval.dtype.name) for e, v in outputs if e.primitive.name in strict
@@ -338,13 +327,12 @@ def test_phases_norms_softmax_and_logits_are_float32_under_bfloat16():
     products = [v.aval.dtype.name for e, v in outputs if e.primitive.name == "dot_general"]
     assert products.count("bfloat16") == 7  # the linear layers; scores, values, logits are float32
     assert products.count("float32") == 3
-    assert all(out.dtype == jnp.float32 for out in run(x))
+    assert all(out.dtype == jnp.float32 for out in jax.eval_shape(forward, x))
 
 
 def test_bfloat16_is_close_to_float32_at_far_positions():
-    x = embedded(tokens_of(2, 6))
-    exact, _ = apply(CONFIG, PARAMS, x, steps(2, 6, 5000))
-    rounded, _ = apply(CONFIG, PARAMS, x, steps(2, 6, 5000), compute_dtype=jnp.bfloat16)
+    x, at = embedded(tokens_of(2, 8)), steps(2, 8, 5000)
+    exact, rounded = run(x, at), run(x, at, compute_dtype=jnp.bfloat16)
     assert np.abs(exact - rounded).mean() < 0.03
 
 
@@ -360,7 +348,7 @@ def test_rope_by_hand():
 def test_truncate_equals_later_layers_that_add_nothing():
     x = embedded(tokens_of(1, 5))
     config, params = decoder.truncate(CONFIG, PARAMS, 1)
-    layers = {**PARAMS["layers"]}
+    layers = dict(PARAMS["layers"])
     for name in ("o", "down"):
         layers[name] = jax.tree.map(lambda w: w.at[1].set(0), layers[name])
     full, _ = apply(CONFIG, {**PARAMS, "layers": layers}, x, steps(1, 5))
@@ -379,7 +367,7 @@ def test_apply_refuses_what_does_not_fit():
         decoder.apply(
             CONFIG, PARAMS, x, steps(1, 6), window=2, cache=decoder.init_cache(CONFIG, 1, 6)
         )
-    prefix = decoder.prefix_from_embeddings(CONFIG, PARAMS, x, jnp.array([6]))
+    prefix = prefix_of(CONFIG, PARAMS, x, jnp.array([6]))
     with pytest.raises(ValueError, match="4 groups, which must divide T = 6"):
         decoder.apply(
             CONFIG, PARAMS, x, steps(1, 6), prefix=prefix.replace(index=jnp.zeros((1, 4), int))
