@@ -1,0 +1,1 @@
+"""Language-model backbones: one decoder, LoRA, loaders, tokenizers, sentence vectors."""
