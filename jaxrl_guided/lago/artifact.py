@@ -5,7 +5,10 @@ backbone still has the content that the prior was trained on.
 """
 
 import dataclasses
+import functools
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,14 @@ from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.lora import merge_lora
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.lago.guidance import FrozenPrior
-from jaxrl_guided.lago.prior import Prior, PriorSpec, PyTree, encode_texts, init_prior
+from jaxrl_guided.lago.prior import (
+    Prior,
+    PriorSpec,
+    PyTree,
+    encode_texts,
+    init_prior,
+    select_texts,
+)
 from jaxrl_guided.runtime.checkpoint import content_hash
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
@@ -106,16 +116,19 @@ def save_prior(path: str | os.PathLike[str], card: PriorCard, prior: Prior) -> N
     path = Path(path)
     if path.exists():
         raise PriorError(f"prior directory {path} exists; choose another or remove it")
-    parts = {"adapters": prior.adapters, "heads": prior.heads}
-    parts |= {"mean": prior.mean, "std": prior.std}
-    if card.spec.finetune == "full":
-        parts["base"] = prior.base
+    parts = dict(vars(prior))
+    if card.spec.finetune != "full":
+        del parts["base"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.mkdir()
-    save_file(_flatten(parts), unfinished / "prior.safetensors")
-    write_json(unfinished / "prior.json", {"format": FORMAT, **_card_dict(card)})
-    unfinished.rename(path)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        save_file(_flatten(parts), unfinished / "prior.safetensors")
+        write_json(unfinished / "prior.json", {"format": FORMAT, **_card_dict(card)})
+        unfinished.chmod(0o755)
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def load_prior(
@@ -138,46 +151,54 @@ def load_prior(
             f"prior {path} was trained for actions {card.action_map}, "
             f"but the environment has {action_map}; train a prior for it"
         )
+    weights = path / "prior.safetensors"
     try:
-        parts = _unflatten(load_file(path / "prior.safetensors"))
+        parts = {"adapters": {}} | _unflatten(load_file(weights))
     except (OSError, SafetensorError) as error:
-        raise PriorError(
-            f"prior weights {path / 'prior.safetensors'} are damaged: {error}"
-        ) from None
+        raise PriorError(f"prior weights {weights} cannot be read ({error})") from None
     backbone = card.choice.load(card.seed)
     if backbone.config != card.spec.backbone or content_hash(backbone.params) != card.backbone_hash:
         raise PriorError(
-            f"backbone '{card.choice.name}' is not the one that prior {path} was trained on"
+            f"backbone '{card.choice.name}' is not the one that prior {path} was trained on; "
+            "restore that one or train the prior anew"
         )
-    template = init_prior(
-        card.spec, backbone.params, parts["mean"], parts["std"], jax.random.key(0)
+    if card.spec.finetune != "full":
+        parts["base"] = backbone.params
+    statistics = np.zeros(card.spec.state_size, np.float32)
+    template = jax.eval_shape(
+        functools.partial(init_prior, card.spec),
+        backbone.params,
+        statistics,
+        statistics,
+        jax.random.key(0),
     )
-    prior = Prior(
-        base=parts.get("base", backbone.params),
-        adapters=parts.get("adapters", {}),
-        heads=parts["heads"],
-        mean=parts["mean"],
-        std=parts["std"],
-    )
-    if jax.tree.map(jnp.shape, prior) != jax.tree.map(jnp.shape, template):
-        raise PriorError(f"prior weights in {path} do not have the shapes that prior.json states")
-    return card, jax.tree.map(jnp.asarray, prior), backbone.tokenizer
+    if _shapes(parts) != _shapes(vars(template)):
+        raise PriorError(
+            f"prior weights {weights} do not have the arrays that {path / 'prior.json'} states"
+        )
+    return card, jax.tree.map(jnp.asarray, Prior(**parts)), backbone.tokenizer
 
 
 def freeze(
     spec: PriorSpec, prior: Prior, tokenizer: Tokenizer, texts: tuple[str, ...]
 ) -> FrozenPrior:
-    """What the online stage needs: adapters merged, texts encoded, token embeddings dropped."""
-    tokens, length = tokenizer.encode(texts)
+    """What the online stage needs: adapters merged, texts encoded, token embeddings dropped.
+
+    A text that several instructions share is encoded and kept once. The table takes 2 · layers ·
+    key-value heads · head size numbers for each text and each token of the longest one.
+    """
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    tokens, length = tokenizer.encode(tuple(row_of))
     if prior.adapters:
         base = merge_lora(prior.base, prior.adapters, spec.lora.scale)
-        prior = prior.replace(base=base, adapters={})
+        prior = dataclasses.replace(prior, base=base, adapters={})
     encode = jax.jit(
         lambda prior, tokens, length: encode_texts(spec, prior, tokens, length, chunk=TEXT_CHUNK)
     )
     table = encode(prior, jnp.asarray(tokens), jnp.asarray(length))
     layers_only = {k: v for k, v in prior.base.items() if k not in ("embed", "lm_head")}
-    return FrozenPrior(prior.replace(base=layers_only), table)
+    rows = jnp.array([row_of[text] for text in texts], jnp.int32)
+    return FrozenPrior(dataclasses.replace(prior, base=layers_only), select_texts(table, rows))
 
 
 def _card_dict(card: PriorCard) -> dict[str, Any]:
@@ -186,14 +207,27 @@ def _card_dict(card: PriorCard) -> dict[str, Any]:
 
 
 def _read_card(path: Path) -> PriorCard:
-    if not (path / "prior.json").is_file():
+    file = path / "prior.json"
+    if not file.is_file():
         raise PriorError(f"no prior at {path}: prior.json is missing")
-    data = read_json(path / "prior.json")
-    if data.pop("format", None) != FORMAT:
-        raise PriorError(f"{path / 'prior.json'} has another format than {FORMAT}; train it anew")
-    choice = from_dict(BackboneChoice, data.pop("choice"), "choice")
-    spec = from_dict(PriorSpec, data.pop("spec"), "spec")
-    return PriorCard(choice=choice, spec=spec, **data)
+    try:
+        data = read_json(file)
+    except UserError as error:
+        raise PriorError(str(error)) from None
+    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+        raise PriorError(f"{file} has another format than {FORMAT}; train the prior anew")
+    try:
+        choice = from_dict(BackboneChoice, data.pop("choice"), "choice")
+        spec = from_dict(PriorSpec, data.pop("spec"), "spec")
+        return PriorCard(choice=choice, spec=spec, **data)
+    except (KeyError, TypeError, UserError) as error:
+        raise PriorError(
+            f"{file} is damaged, its fields are not those of a prior: {error}"
+        ) from None
+
+
+def _shapes(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
 
 def _flatten(tree: PyTree) -> dict[str, np.ndarray]:

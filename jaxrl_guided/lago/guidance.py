@@ -17,6 +17,12 @@ from jaxrl_guided.lago.prior import Prior, PriorSpec
 from jaxrl_guided.lago.scoring import OpenEpisodes, no_open_episodes, score
 from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
 
+_CHOICES = {
+    "schedule": ("constant", "linear", "cosine"),
+    "loss": ("nll", "soft"),
+    "label": ("argmax", "sample"),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class GuidanceConfig:
@@ -41,6 +47,12 @@ class GuidanceConfig:
     chunk_tokens: int = 2048
 
     def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"guidance.{name} must be one of {', '.join(choices)}, "
+                    f"not {getattr(self, name)!r}"
+                )
         if self.beta < 0:
             raise ValueError(f"guidance.beta must be at least 0, not {self.beta}")
         if not 0 < self.schedule_end <= 1:
@@ -131,12 +143,12 @@ def make_guidance(spec: PriorSpec, config: GuidanceConfig, seed: int = 0) -> Gui
             label = jax.random.categorical(label_key, logits)
         log_probs = jax.nn.log_softmax(logits) if config.loss == "soft" else None
         found = Targets(log_probs, label.astype(jnp.int32), scored)
-        return found, state.replace(open=open_, key=key)
+        return found, dataclasses.replace(state, open=open_, key=key)
 
     def loss(
         distribution: Any, targets: Targets, state: GuidanceState
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        value = prior_loss(distribution.logits, targets, config.loss)
+        value = prior_loss(distribution.logits, targets)
         agree = masked_mean(jnp.argmax(distribution.logits, -1) == targets.label, targets.scored)
         metrics = {"prior_loss": value, "prior_agreement": agree, "beta": state.beta}
         return state.beta * value, metrics
@@ -145,21 +157,22 @@ def make_guidance(spec: PriorSpec, config: GuidanceConfig, seed: int = 0) -> Gui
         state: GuidanceState, metrics: dict[str, jax.Array], progress: jax.Array
     ) -> GuidanceState:
         del metrics
-        return state.replace(beta=jnp.asarray(beta_at(progress), jnp.float32))
+        return dataclasses.replace(state, beta=jnp.asarray(beta_at(progress), jnp.float32))
 
     return Guidance(init, targets, loss, after_update)
 
 
-def prior_loss(logits: jax.Array, targets: Targets, kind: str) -> jax.Array:
+def prior_loss(logits: jax.Array, targets: Targets) -> jax.Array:
     """L_prior over a minibatch: mean over scored states.
 
-    `nll` is -log pi(a_hat | s) [paper]; `soft` is -sum_a pi_K(a) log pi(a | s).
+    `nll` is -log pi(a_hat | s) [paper]; `soft`, where the targets have `log_probs`, is
+    -sum_a pi_K(a) log pi(a | s).
 
     Args:
       logits: `f32[B, A]` of the learner's policy.
     """
     log_policy = jax.nn.log_softmax(logits)
-    if kind == "nll":
+    if targets.log_probs is None:
         each = -jnp.take_along_axis(log_policy, targets.label[..., None], -1)[..., 0]
     else:
         each = -jnp.sum(jnp.exp(targets.log_probs) * log_policy, axis=-1)

@@ -125,32 +125,47 @@ def split_trainable(spec: PriorSpec, prior: Prior) -> tuple[PyTree, PyTree]:
     trainable = {"heads": prior.heads, "adapters": prior.adapters}
     if spec.finetune == "full":
         trainable["base"] = prior.base
-        return trainable, prior.replace(base=None, adapters=None, heads=None)
-    return trainable, prior.replace(adapters=None, heads=None)
+        return trainable, dataclasses.replace(prior, base=None, adapters=None, heads=None)
+    return trainable, dataclasses.replace(prior, adapters=None, heads=None)
 
 
 def merge_trainable(trainable: PyTree, fixed: Prior) -> Prior:
     """Inverse of `split_trainable`."""
-    return fixed.replace(**trainable)
+    return dataclasses.replace(fixed, **trainable)
 
 
 def encode_texts(
-    spec: PriorSpec, prior: Prior, tokens: jax.Array, length: jax.Array, chunk: int | None = None
+    spec: PriorSpec,
+    prior: Prior,
+    tokens: jax.Array,
+    length: jax.Array,
+    chunk: int | None = None,
+    remat: bool = False,
 ) -> Prefix:
     """Text table: keys and values of I instructions, to be indexed by instruction id.
+
+    The table's `index[:, 0]` is the row of each id: 0, 1, … here; `select_texts` makes others.
 
     Args:
       tokens: `i32[I, P]` right-padded.
       length: `i32[I]`.
       chunk: texts encoded at once, to bound memory; None is all at once (and differentiable).
+      remat: recompute activations in the backward pass (without `chunk`).
     """
-    adapters = {"lora": prior.adapters or None, "lora_scale": spec.lora.scale}
+    adapters: dict[str, Any] = {"lora": prior.adapters or None, "lora_scale": spec.lora.scale}
     if chunk is None:
         x = decoder.embed(prior.base, tokens)
-        return decoder.prefix_from_embeddings(spec.backbone, prior.base, x, length, **adapters)
+        return decoder.prefix_from_embeddings(
+            spec.backbone, prior.base, x, length, remat=remat, **adapters
+        )
     return decoder.prefix_from_tokens(
         spec.backbone, prior.base, tokens, length, chunk=chunk, **adapters
     )
+
+
+def select_texts(texts: Prefix, rows: jax.Array) -> Prefix:
+    """The same table for instruction ids of which id i has the text of row `rows[i]`, `i32[I]`."""
+    return dataclasses.replace(texts, index=rows[:, None])
 
 
 def action_logits(
@@ -163,7 +178,8 @@ def action_logits(
     """
     batch, length = steps.action.shape
     groups = steps.instruction.shape[1]
-    text_length = jnp.repeat(texts.length[steps.instruction], length // groups, axis=1)
+    text = texts.index[steps.instruction, 0]
+    text_length = jnp.repeat(texts.length[text], length // groups, axis=1)
     tokens = embed_states(prior, steps.state)
     position = text_length + spec.tokens_per_step * steps.position
     segment = steps.segment
@@ -184,7 +200,7 @@ def action_logits(
         segment_ids=segment,
         lora=prior.adapters or None,
         lora_scale=spec.lora.scale,
-        prefix=texts.replace(index=steps.instruction),
+        prefix=dataclasses.replace(texts, index=text),
         window=window,
         remat=remat,
     )
@@ -194,12 +210,17 @@ def action_logits(
 def embed_states(prior: Prior, state: jax.Array) -> jax.Array:
     """E_s: raw states `f32[..., S]` to embeddings `f32[..., D]`."""
     normal = (state - prior.mean) / prior.std
-    return normal @ prior.heads["state"]["kernel"] + prior.heads["state"]["bias"]
+    return _linear(prior.heads["state"], normal)
 
 
 def read_actions(prior: Prior, hidden: jax.Array) -> jax.Array:
     """G: hidden states `f32[..., D]` to action logits `f32[..., A]`."""
-    return hidden @ prior.heads["policy"]["kernel"] + prior.heads["policy"]["bias"]
+    return _linear(prior.heads["policy"], hidden)
+
+
+def _linear(weights: PyTree, x: jax.Array) -> jax.Array:
+    """x W + b, in float32 on every device as in the decoder."""
+    return jnp.matmul(x, weights["kernel"], precision=jax.lax.Precision.HIGHEST) + weights["bias"]
 
 
 def init_cache(spec: PriorSpec, num_envs: int) -> Cache:
@@ -237,9 +258,9 @@ def step_action(
 ) -> Cache:
     """The cache after the actions `i32[N]` taken; rows whose episode is `done` start empty."""
     if spec.history == "none":
-        return cache.replace(length=jnp.zeros_like(cache.length))
+        return dataclasses.replace(cache, length=jnp.zeros_like(cache.length))
     _, cache = _decode(spec, prior, texts, cache, instruction, prior.heads["action"][action])
-    return cache.replace(length=jnp.where(done, 0, cache.length))
+    return dataclasses.replace(cache, length=jnp.where(done, 0, cache.length))
 
 
 def _decode(
@@ -250,15 +271,16 @@ def _decode(
     instruction: jax.Array,
     token: jax.Array,
 ) -> tuple[jax.Array, Cache]:
-    index = instruction[:, None]
-    hidden, cache = decoder.apply(
+    index = texts.index[instruction]
+    hidden, advanced = decoder.apply(
         spec.backbone,
         prior.base,
         token[:, None],
         texts.length[index] + cache.length[:, None],
         lora=prior.adapters or None,
         lora_scale=spec.lora.scale,
-        prefix=texts.replace(index=index),
+        prefix=dataclasses.replace(texts, index=index),
         cache=cache,
     )
-    return hidden[:, 0], cache
+    assert advanced is not None  # a cache was given
+    return hidden[:, 0], advanced

@@ -5,7 +5,9 @@ instruction are packed into rows, so that a text is encoded once for many steps.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -171,7 +173,7 @@ class SFT:
 
 def make_sft(spec: PriorSpec, config: SFTConfig) -> SFT:
     """Fine-tuning of a prior's trainable part; `texts` is `(tokens i32[I, P], length i32[I])`."""
-    optimiser = _optimiser(config)
+    optimiser = make_optimiser(config)
 
     def init(prior: Prior) -> tuple[SFTState, PyTree]:
         trainable, fixed = split_trainable(spec, prior)
@@ -241,8 +243,9 @@ def _losses(
     """Mean NLL and accuracy over the steps that count; actions under `hide` are not shown."""
     tokens, length = texts
     ids = rows.steps.instruction[:, 0]
-    table = encode_texts(spec, prior, tokens[ids], length[ids])
-    steps = rows.steps.replace(
+    table = encode_texts(spec, prior, tokens[ids], length[ids], remat=remat)
+    steps = dataclasses.replace(
+        rows.steps,
         action=jnp.where(hide, spec.num_actions, rows.steps.action),
         instruction=jnp.arange(ids.shape[0], dtype=jnp.int32)[:, None],
     )
@@ -253,17 +256,21 @@ def _losses(
     return (nll * rows.counts).sum() / total, (correct * rows.counts).sum() / total
 
 
-def _optimiser(config: SFTConfig) -> optax.GradientTransformation:
+def make_optimiser(config: SFTConfig) -> optax.GradientTransformation:
     """AdamW with one rate for new parts and one for pretrained weights; decay on matrices only."""
+    peak = 1 + round(config.warmup * config.max_updates)
+    end = 1 + max(peak, config.max_updates)
+
+    def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
+        name = path[-1].key  # the layers' vectors are stacked, so that their rank does not tell
+        return leaf.ndim > 1 and name != "bias" and not name.endswith("norm")
 
     def adamw(lr: float) -> optax.GradientTransformation:
-        schedule = optax.warmup_cosine_decay_schedule(
-            0.0, lr, max(1, round(config.warmup * config.max_updates)), config.max_updates, lr / 10
-        )
+        schedule = optax.warmup_cosine_decay_schedule(0.0, lr, peak, end, lr / 10)
         return optax.adamw(
-            schedule,
+            lambda count: schedule(count + 1),  # the first update has a rate above zero
             weight_decay=config.weight_decay,
-            mask=lambda params: jax.tree.map(lambda x: x.ndim > 1, params),
+            mask=functools.partial(jax.tree.map_with_path, is_matrix),
         )
 
     def labels(params: PyTree) -> PyTree:
