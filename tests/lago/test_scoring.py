@@ -1,93 +1,85 @@
 """The scoring pass against step-by-step decoding with a key-value cache, and against plain rows."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.lago.prior import init_cache, step_action, step_logits
+from jaxrl_guided.lago.prior import select_texts
 from jaxrl_guided.lago.scoring import no_open_episodes, rows_per_chunk, score
+from tests.lago.toys import ACTIONS, HORIZON, STATE, TEXTS, step_by_step
 
-STATE, ACTIONS, TEXTS, HORIZON = 4, 6, 5, 7
+ENVS, TOTAL = 4, 48
+score = jax.jit(score, static_argnums=0, static_argnames=("chunk_tokens", "fraction"))
+pass_of = functools.partial(score, chunk_tokens=40)
 
 
-def random_rollouts(iterations: int, num_steps: int, num_envs: int, seed: int):
-    """Rollouts [iterations, T, N] in which no episode is longer than the horizon."""
+def random_rollout(seed=0):
+    """(state, action, instruction, done) `[TOTAL, ENVS]`; no episode is longer than the horizon."""
     rng = np.random.default_rng(seed)
-    shape = (iterations * num_steps, num_envs)
+    shape = (TOTAL, ENVS)
     done = np.zeros(shape, bool)
     instruction = np.zeros(shape, np.int32)
-    for env in range(num_envs):
+    for env in range(ENVS):
         t = 0
-        while t < shape[0]:
+        while t < TOTAL:
             length = rng.integers(1, HORIZON + 1)
             instruction[t : t + length, env] = rng.integers(TEXTS)
-            if t + length <= shape[0]:
+            if t + length <= TOTAL:
                 done[t + length - 1, env] = True
             t += length
     state = rng.normal(size=(*shape, STATE)).astype(np.float32)
     action = rng.integers(0, ACTIONS, shape).astype(np.int32)
-    parts = (state, action, instruction, done)
-    return [x.reshape(iterations, num_steps, *x.shape[1:]) for x in parts]
+    return state, action, instruction, done
 
 
-def step_by_step(spec, prior, texts, state, action, instruction, done):
-    """Logits [T, N, A] by decoding one state and one action at a time."""
-
-    def step(cache, xs):
-        state, action, instruction, done = xs
-        logits, cache = step_logits(spec, prior, texts, cache, instruction, state)
-        return step_action(spec, prior, texts, cache, instruction, action, done), logits
-
-    cache = init_cache(spec, done.shape[1])
-    return jax.lax.scan(step, cache, (state, action, instruction, done))[1]
-
-
-@pytest.mark.parametrize("num_steps", [3, 5, 16])
-def test_one_pass_equals_step_by_step_decoding(scored_prior, num_steps):
+def test_one_pass_equals_step_by_step_decoding(scored_prior):
+    """Rollouts shorter and longer than the horizon; episodes span up to four of the short ones."""
     spec, prior, texts = scored_prior
-    num_envs, iterations = 4, 4
-    rollouts = random_rollouts(iterations, num_steps, num_envs, seed=num_steps)
-    flat = [jnp.asarray(x.reshape(-1, *x.shape[2:])) for x in rollouts]
-    expected = step_by_step(spec, prior, texts, *flat)
-
-    open_ = no_open_episodes(spec, num_envs)
-    passes = jax.jit(lambda o, r: score(spec, prior, texts, o, r, chunk_tokens=40))
-    for i in range(iterations):
-        logits, scored, open_ = passes(open_, tuple(x[i] for x in rollouts))
-        assert bool(scored.all())
-        np.testing.assert_allclose(
-            logits, expected[i * num_steps : (i + 1) * num_steps], atol=1e-4, rtol=1e-4
-        )
-    assert float(jnp.std(expected)) > 0.1  # the comparison is of something
+    rollout = random_rollout()
+    expected = step_by_step(spec, prior, texts, *rollout)
+    assert np.std(expected) > 0.1  # the comparison is of something
+    for num_steps in (3, 16):
+        open_ = no_open_episodes(spec, ENVS)
+        for start in range(0, TOTAL, num_steps):
+            part = tuple(x[start : start + num_steps] for x in rollout)
+            logits, scored, open_ = pass_of(spec, prior, texts, open_, part)
+            assert scored.all()
+            np.testing.assert_allclose(
+                logits, expected[start : start + num_steps], atol=1e-4, rtol=1e-4
+            )
 
 
 def test_history_and_instruction_matter(scored_prior):
     spec, prior, texts = scored_prior
-    state, action, instruction, done = (jnp.asarray(x[0]) for x in random_rollouts(1, 7, 2, 0))
-    done = jnp.zeros_like(done)
-    instruction = jnp.zeros_like(instruction)
+    state, action, _, done = (x[:16] for x in random_rollout())
+    done, instruction = np.zeros_like(done), np.zeros_like(action)
 
-    def last(action, instruction):
+    def last(action, instruction, texts=texts):
         rollout = (state, action, instruction, done)
-        start = no_open_episodes(spec, 2)
-        return score(spec, prior, texts, start, rollout, chunk_tokens=100)[0][-1]
+        return pass_of(spec, prior, texts, no_open_episodes(spec, ENVS), rollout)[0][-1]
 
     base = last(action, instruction)
-    other_past = last(action.at[0].set((action[0] + 1) % ACTIONS), instruction)
-    assert bool(jnp.any(jnp.abs(other_past - base) > 1e-4)) == (spec.history == "episode")
-    assert bool(jnp.all(jnp.abs(last(action, instruction + 1) - base).max(-1) > 1e-4))
+    other = np.concatenate([action[:-2], (action[-2:] + 1) % ACTIONS])
+    assert np.any(np.abs(last(other, instruction) - base) > 1e-4) == (spec.history == "episode")
+    other_text = last(action, instruction + 3)
+    assert np.all(np.abs(other_text - base).max(-1) > 1e-4)
+    # Instruction 0 may be said by another row of the table.
+    rows = jnp.array([3, 0, 1, 2, 4])
+    np.testing.assert_array_equal(last(action, instruction, select_texts(texts, rows)), other_text)
 
 
 def test_subset_scores_what_it_says_and_nothing_else(scored_prior):
     spec, prior, texts = scored_prior
-    rollout = tuple(jnp.asarray(x[0]) for x in random_rollouts(1, 8, 8, 1))
-    start = no_open_episodes(spec, 8)
-    everything, _, _ = score(spec, prior, texts, start, rollout, chunk_tokens=64)
-    part, scored, _ = score(
-        spec, prior, texts, start, rollout, chunk_tokens=64, fraction=0.25, key=jax.random.key(5)
+    rollout = tuple(x[:16] for x in random_rollout(1))
+    start = no_open_episodes(spec, ENVS)
+    everything, _, _ = pass_of(spec, prior, texts, start, rollout)
+    part, scored, _ = pass_of(
+        spec, prior, texts, start, rollout, fraction=0.25, key=jax.random.key(5)
     )
-    assert int(scored.sum()) == 16
+    assert scored.sum() == 16
     np.testing.assert_allclose(part[scored], everything[scored], atol=1e-5)
     assert not part[~scored].any()
 

@@ -1,0 +1,100 @@
+"""Toy priors with large random weights, so that a wrong mask shows, toy data, and a slow oracle."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_guided.backbones import decoder
+from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.lago.prior import PriorSpec, init_cache, init_prior, step_action, step_logits
+
+STATE, ACTIONS, TEXTS, HORIZON = 4, 6, 5, 7
+TEXT_LENGTHS = (9, 4, 7, 1, 5)
+
+
+def small_prior(history, finetune="lora"):
+    """(spec, prior) of two layers and 24 units."""
+    config = BackboneConfig(
+        vocab_size=32,
+        hidden_size=24,
+        intermediate_size=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=6,
+        tie_embeddings=True,
+    )
+    spec = PriorSpec(
+        backbone=config,
+        state_size=STATE,
+        num_actions=ACTIONS,
+        horizon=HORIZON,
+        history=history,
+        finetune=finetune,
+        lora=LoraConfig(rank=3, targets=("q", "v", "down")),
+    )
+
+    def fill(path, leaf):
+        name = path[-1].key if hasattr(path[-1], "key") else path[-1].name
+        constants = {"mean": 0.1, "std": 2.0} | ({name: 1.0} if name.endswith("norm") else {})
+        if name in constants:
+            return jnp.full(leaf.shape, constants[name], jnp.float32)
+        return jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32)
+
+    rng = np.random.default_rng(0)
+    build = functools.partial(init_prior, spec)
+    base = jax.eval_shape(functools.partial(decoder.init_params, config), jax.random.key(0))
+    shapes = jax.eval_shape(build, base, np.zeros(STATE), np.ones(STATE), jax.random.key(0))
+    return spec, jax.tree.map_with_path(fill, shapes)
+
+
+def toy_texts():
+    """(tokens i32[5, 9], length i32[5])."""
+    tokens = np.random.default_rng(3).integers(0, 32, (TEXTS, max(TEXT_LENGTHS)))
+    return jnp.asarray(tokens, jnp.int32), jnp.array(TEXT_LENGTHS, jnp.int32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step_by_step(spec, prior, texts, state, action, instruction, done):
+    """Logits [T, N, A] by decoding one state and one action at a time."""
+
+    def step(cache, xs):
+        state, action, instruction, done = xs
+        logits, cache = step_logits(spec, prior, texts, cache, instruction, state)
+        return step_action(spec, prior, texts, cache, instruction, action, done), logits
+
+    cache = init_cache(spec, done.shape[1])
+    return jax.lax.scan(step, cache, (state, action, instruction, done))[1]
+
+
+def make_episodes(lengths, instruction, seed=0, action=None):
+    """Random `Episodes`; a fifth of the steps is not the expert's.
+
+    Args:
+      action: `(states [n, S], instruction) -> actions [n]` of one episode; None is random.
+    """
+    rng = np.random.default_rng(seed)
+    lengths, total = np.asarray(lengths), int(np.sum(lengths))
+    states = rng.normal(size=(total, STATE)).astype(np.float32)
+    ends = np.cumsum(lengths) - 1
+    last = np.isin(np.arange(total), ends)
+    actions = rng.integers(0, ACTIONS, total)
+    if action is not None:
+        parts = zip(np.split(states, ends[:-1] + 1), instruction, strict=True)
+        actions = np.concatenate([action(part, int(text)) for part, text in parts])
+    return Episodes(
+        observations=states,
+        actions=actions.astype(np.int32),
+        rewards=np.zeros(total, np.float32),
+        terminated=last,
+        truncated=np.zeros(total, bool),
+        is_expert=rng.random(total) < 0.8,
+        final_observations=states[ends],
+        instruction=np.asarray(instruction, np.int32),
+        lengths=lengths,
+        metadata={"env": "toy"},
+    )
