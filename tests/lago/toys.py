@@ -8,9 +8,18 @@ import numpy as np
 
 from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.decoder import Prefix
 from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.lago.prior import PriorSpec, init_cache, init_prior, step_action, step_logits
+from jaxrl_guided.lago.guidance import FrozenPrior
+from jaxrl_guided.lago.prior import (
+    Prior,
+    PriorSpec,
+    init_cache,
+    init_prior,
+    step_action,
+    step_logits,
+)
 
 STATE, ACTIONS, TEXTS, HORIZON = 4, 6, 5, 7
 TEXT_LENGTHS = (9, 4, 7, 1, 5)
@@ -50,6 +59,44 @@ def small_prior(history, finetune="lora"):
     base = jax.eval_shape(functools.partial(decoder.init_params, config), jax.random.key(0))
     shapes = jax.eval_shape(build, base, np.zeros(STATE), np.ones(STATE), jax.random.key(0))
     return spec, jax.tree.map_with_path(fill, shapes)
+
+
+def saying_prior(actions, num_actions, state_size, horizon=HORIZON):
+    """(spec, FrozenPrior) that says `actions[i]` to instruction i, with logit 8, all others 0.
+
+    One layer that passes on what the texts' values hold, a one-hot vector of 64: with keys and
+    states of zero the mean of the values is left, and the final norm makes it 8 times the one-hot.
+    """
+    width = 64
+    config = BackboneConfig(
+        vocab_size=2,
+        hidden_size=width,
+        intermediate_size=1,
+        num_layers=1,
+        num_heads=4,
+        num_kv_heads=4,
+        head_dim=width // 4,
+        tie_embeddings=True,
+    )
+    spec = PriorSpec(config, state_size, num_actions, horizon, history="none", finetune="frozen")
+    base = jax.tree.map(
+        lambda shape: jnp.zeros(shape, jnp.float32),
+        decoder.param_shapes(config),
+        is_leaf=lambda x: isinstance(x, tuple),
+    )
+    base["layers"]["o"]["kernel"] = jnp.eye(width)[None]
+    base["layers"]["attn_norm"] = base["layers"]["attn_norm"] + 1
+    base["final_norm"] = base["final_norm"] + 1
+    heads = {
+        "state": {"kernel": jnp.zeros((state_size, width)), "bias": jnp.zeros(width)},
+        "action": jnp.zeros((num_actions + 1, width)),
+        "policy": {"kernel": jnp.eye(width, num_actions), "bias": jnp.zeros(num_actions)},
+    }
+    prior = Prior(base, {}, heads, jnp.zeros(state_size), jnp.ones(state_size))
+    values = jax.nn.one_hot(jnp.asarray(actions), width).reshape(1, -1, 1, 4, width // 4)
+    count = values.shape[1]
+    length, index = jnp.ones(count, jnp.int32), jnp.arange(count, dtype=jnp.int32)[:, None]
+    return spec, FrozenPrior(prior, Prefix(jnp.zeros_like(values), values, length, index))
 
 
 def toy_texts():
