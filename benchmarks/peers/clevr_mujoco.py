@@ -4,6 +4,8 @@ The model is rebuilt from the published constants; needs `mujoco` (extra `bench`
 one thread, full three-dimensional state.
 """
 
+import functools
+
 import mujoco
 import numpy as np
 
@@ -14,7 +16,7 @@ DIRECTIONS = np.array(
     [[1, 0], [0, 1], [-1, 0], [0, -1], [0.8, 0.8], [-0.8, 0.8], [0.8, -0.8], [-0.8, -0.8]]
 )
 
-# Collisions: balls meet everything; walls and pusher meet balls only; the table meets balls only.
+# Collisions: balls meet everything, all else meets balls only.
 _BALL = """
 <body name="ball{index}" pos="0 0 -0.195">
   <joint type="free" armature="0.04" damping="0.75"/>
@@ -47,18 +49,19 @@ _MODEL = """
 </mujoco>"""
 
 
-def model_xml() -> str:
-    """The MJCF text of the scene."""
-    return _MODEL.format(balls="".join(_BALL.format(index=i) for i in range(NUM_BALLS)))
+@functools.cache
+def _model() -> mujoco.MjModel:
+    balls = "".join(_BALL.format(index=i) for i in range(NUM_BALLS))
+    return mujoco.MjModel.from_xml_string(_MODEL.format(balls=balls))
 
 
 class ClevrMujoco:
     """One MuJoCo scene of five balls and a pusher."""
 
     def __init__(self) -> None:
-        self.model = mujoco.MjModel.from_xml_string(model_xml())
+        self.model = _model()
         self.data = mujoco.MjData(self.model)
-        # Degrees of freedom: two of the pusher, then seven (six) per ball.
+        # Coordinates: two of the pusher, then seven per ball (speeds: six).
         ball = np.arange(NUM_BALLS)[:, None]
         self._qpos = 2 + 7 * ball + np.arange(2)
         self._qvel = 2 + 6 * ball + np.arange(2)

@@ -9,7 +9,7 @@ Bodies are rows and environments the last axis. Six bodies have 15 pairs, which 
 in five rounds of three disjoint pairs: in every round row i meets row i + 3, then the rows change
 seats (`_next_round`). Row 0, the pusher, keeps its seat, so that the constants of a pair depend on
 its row alone. The optimisation barriers keep XLA from computing a contact anew for each of its uses
-(five times faster on CPU).
+(three to four times faster on CPU).
 """
 
 from typing import NamedTuple

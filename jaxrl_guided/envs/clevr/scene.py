@@ -25,7 +25,7 @@ def _attempt(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     # One random word gives both coordinates, 16 bits (15 µm) each: words are the cost.
     words = jax.random.bits(key, (NUM_BALLS, TRIES))
     unit = jnp.stack([words >> 16, words & 0xFFFF], axis=-1).astype(jnp.float32) / 2**16
-    candidates: jax.Array = SPAWN_LOW + (SPAWN_HIGH - SPAWN_LOW) * unit
+    candidates = unit * (SPAWN_HIGH - SPAWN_LOW) + SPAWN_LOW
     placed, complete = candidates[:1, 0], jnp.array(True)
     for ball in range(1, NUM_BALLS):
         gap = jnp.abs(candidates[ball][:, None] - placed)
