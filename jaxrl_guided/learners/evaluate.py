@@ -35,6 +35,7 @@ def evaluate(
     key: jax.Array,
     max_steps: int,
     memory: PyTree = (),
+    until_success: bool = False,
 ) -> EpisodeResults:
     """Run `env.num_envs` episodes, each for at most `max_steps` steps.
 
@@ -45,6 +46,9 @@ def evaluate(
       act: `(memory, key, obs [N, …]) -> (memory, action [N, …])`, with its parameters and
         statistics frozen; `stateless` makes one of a policy without memory.
       memory: what `act` remembers at the start of the episodes.
+      until_success: returns and lengths stop at the first success, for an environment that goes
+        on after it: one run then gives what a terminating environment would, and whether the
+        success lasted.
 
     Raises:
       ValueError: `max_steps` is not positive.
@@ -68,10 +72,11 @@ def evaluate(
         memory, action = act(memory, act_key, obs)
         env_state, step = env.step(env_state, action)
         running = ~results.finished
+        counted = running & ~results.success if until_success else running
         success = succeeded(step)
         results = EpisodeResults(
-            returns=results.returns + jnp.where(running, step.reward, 0.0),
-            length=results.length + running,
+            returns=results.returns + jnp.where(counted, step.reward, 0.0),
+            length=results.length + counted,
             success=results.success | (running & success),
             success_at_end=jnp.where(running, success, results.success_at_end),
             finished=results.finished | step.done,

@@ -47,7 +47,7 @@ def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
             _fail(f"unexpected argument {extra!r}; options are given as --name=value")
         if len(given) < len(positional):
             _fail(f"missing argument {positional[len(given)]}")
-        if flags.FLAGS["verbosity"].using_default_value:
+        if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)
         try:
             run(*given)

@@ -1,0 +1,37 @@
+"""Collects the scripted expert's rollouts into a dataset directory.
+
+python -m experiments.collect --out=data/real --config.prior_episodes=100000
+"""
+
+from absl import flags
+
+from jaxrl_guided.lago.config import PRESETS
+from jaxrl_guided.runtime import app, config
+from jaxrl_guided.runtime.errors import UserError
+
+_ENV = flags.DEFINE_enum("env", "clevr", ["clevr"], "Environment family.")
+_OUT = flags.DEFINE_string("out", None, "Dataset directory to write.", required=True)
+_HORIZON = flags.DEFINE_integer("horizon", 50, "Longest episode, in steps.", lower_bound=1)
+_CONFIG = config.define({name: preset.data for name, preset in PRESETS.items()})
+
+
+def run() -> None:
+    """Collects, saves and says how well the expert did."""
+    from pathlib import Path
+
+    from jaxrl_guided.lago.stages import collect_data
+
+    settings = _CONFIG.build()
+    if Path(_OUT.value).exists():
+        raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
+    episodes = collect_data(settings, _HORIZON.value, _OUT.value)
+    meta = episodes.metadata
+    print(
+        f"{meta['env']}: {episodes.num_episodes:,} episodes, {episodes.num_steps:,} steps, "
+        f"success {100 * meta['success_rate']:.1f} %, mean length {meta['mean_length']:.1f}, "
+        f"in {_OUT.value}"
+    )
+
+
+if __name__ == "__main__":
+    app.main(run)

@@ -1,0 +1,61 @@
+"""Evaluates a finished online run, or a prior as controller, on any levels.
+
+python -m experiments.evaluate --online=runs/demo/cells/real-goal-lago-0_1_2 --levels=real,easy
+python -m experiments.evaluate --prior=runs/demo/prior --levels=real-heldout
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from jaxrl_guided.lago.config import PRESETS, EvalConfig, OnlineConfig, check_level
+from jaxrl_guided.runtime import app, config, files
+from jaxrl_guided.runtime.errors import UserError, validation
+
+_ONLINE = flags.DEFINE_string("online", None, "Run directory of `train_online`.")
+_PRIOR = flags.DEFINE_string("prior", None, "Prior directory, to let the prior act itself.")
+_LEVELS = flags.DEFINE_list("levels", None, "Levels; default: those that the run reports.")
+_EPISODES = flags.DEFINE_integer("episodes", 1000, "Episodes a level and seed.", lower_bound=1)
+_OUT = flags.DEFINE_string("out", None, "JSON file to write.")
+_CONFIG = config.define({name: preset.online for name, preset in PRESETS.items()})
+
+
+def run() -> None:
+    """Prints success, return and length; greedy and sampled."""
+    from jaxrl_guided.lago import online
+    from jaxrl_guided.lago.judge import judge_policy
+    from jaxrl_guided.lago.stages import load_trained
+
+    if (_ONLINE.value is None) == (_PRIOR.value is None):
+        raise UserError("give one of --online and --prior")
+    if _OUT.value and Path(_OUT.value).exists():
+        raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
+    if _ONLINE.value:
+        record = files.read_json(Path(_ONLINE.value) / "config.json")
+        settings = config.from_dict(OnlineConfig, record, "config.json")
+    else:
+        settings = dataclasses.replace(_CONFIG.build(), arm="prior")
+    with validation():
+        levels = tuple(_LEVELS.value or settings.eval_levels)
+        for level in levels:
+            check_level(settings.env, level)
+    judging = dataclasses.replace(settings, eval=EvalConfig(episodes=_EPISODES.value))
+    results: dict[str, Any] = {}
+    if _ONLINE.value:
+        policy = online.load_policy(settings, _ONLINE.value)
+        results = {level: judge_policy(judging, policy, level) for level in levels}
+    else:
+        prior = load_trained(str(_PRIOR.value))
+        results = {level: online.judge_trained_prior(judging, prior, level) for level in levels}
+    for level, numbers in results.items():
+        print(f"{settings.env}/{level}")
+        for name, values in numbers.items():
+            print(f"  {name:16} " + "  ".join(f"{value:.3f}" for value in values))
+    if _OUT.value:
+        files.write_json(_OUT.value, results)
+
+
+if __name__ == "__main__":
+    app.main(run)

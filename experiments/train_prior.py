@@ -1,0 +1,54 @@
+"""Stage 1 of LaGO: fine-tunes a backbone into a latent action prior on collected data.
+
+python -m experiments.train_prior --data=data/real --out=priors/smollm2 --run_dir=runs/prior
+"""
+
+import dataclasses
+from pathlib import Path
+
+from absl import flags
+
+from jaxrl_guided.lago.config import PRESETS
+from jaxrl_guided.runtime import app, config
+from jaxrl_guided.runtime.errors import UserError, validation
+
+_DATA = flags.DEFINE_string("data", None, "Dataset directory from `collect`.", required=True)
+_OUT = flags.DEFINE_string("out", None, "Prior directory to write.", required=True)
+_BACKBONE = flags.DEFINE_string(
+    "backbone", None, "Short for --config.backbone.name: a name, a model directory or a GGUF file."
+)
+_CONFIG = config.define({name: preset.prior for name, preset in PRESETS.items()})
+
+
+def run() -> None:
+    """Trains, with early stopping on held-out Real, and saves the best prior."""
+    from jaxrl_guided.lago.online import Stopped
+    from jaxrl_guided.lago.stages import load_data, train_prior
+    from jaxrl_guided.runtime import rundir, signals
+
+    settings = _CONFIG.build()
+    if _BACKBONE.value:
+        choice = dataclasses.replace(settings.backbone, name=_BACKBONE.value)
+        settings = dataclasses.replace(settings, backbone=choice)
+    if Path(_OUT.value).exists():
+        raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
+    episodes = load_data(_DATA.value)
+    with validation():
+        settings.backbone.load()
+    with (
+        rundir.open_run(app.RUN_DIR.value, "prior", settings) as run_dir,
+        signals.catch_signals() as stop,
+    ):
+        try:
+            card = train_prior(settings, episodes, run_dir, _OUT.value, stop)
+        except Stopped:
+            print(f"stopped; the same command goes on from {run_dir.path}")
+            return
+    print(
+        f"prior in {_OUT.value}: held-out nll {card.training['held_out_nll']:.3f} "
+        f"after {card.training['updates']} updates"
+    )
+
+
+if __name__ == "__main__":
+    app.main(run)

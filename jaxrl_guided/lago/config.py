@@ -1,0 +1,277 @@
+"""Configuration of the LaGO experiment, its arms, and the presets of the main job."""
+
+import dataclasses
+from typing import Any, Literal
+
+from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.envs import names
+from jaxrl_guided.lago.artifact import BackboneChoice
+from jaxrl_guided.lago.bc import BCConfig
+from jaxrl_guided.lago.guidance import GuidanceConfig
+from jaxrl_guided.lago.prior import Finetune
+from jaxrl_guided.lago.sft import SFTConfig
+from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.networks.actor_critic import NetworkConfig
+
+HARD_FAMILIES = ("hard-two", "hard-three", "hard-order", "hard-sort")
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A row of the result table (LaGO, section 2 of the reference).
+
+    Attributes:
+      title: what the table calls it.
+      learns: trains online with PPO.
+      guided: PPO has the prior loss.
+      from_bc: the policy starts from behaviour cloning.
+      steps_factor: times the budget of environment steps.
+      expert_data: uses expert transitions, of which the table states the number.
+    """
+
+    title: str
+    learns: bool = True
+    guided: bool = False
+    from_bc: bool = False
+    steps_factor: int = 1
+    expert_data: Literal["none", "policy", "prior"] = "none"
+
+
+ARMS = {
+    "random": Arm("uniform random", learns=False),
+    "bc": Arm("BC", learns=False, from_bc=True, expert_data="policy"),
+    "prior": Arm("prior as controller", learns=False, guided=True, expert_data="prior"),
+    "ppo": Arm("PPO"),
+    "ppo_10x": Arm("PPO, 10x steps", steps_factor=10),
+    "ppo_bc": Arm("PPO from BC", from_bc=True, expert_data="policy"),
+    "kickstart": Arm("kickstarting (beta to 0)", guided=True, expert_data="prior"),
+    "lago": Arm("LaGO, constant beta", guided=True, expert_data="prior"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Expert data, always of level Real.
+
+    Attributes:
+      level: the level that is collected.
+      episodes: rollouts.
+      random_fraction: share of random actions in the rollouts.
+      seed: of the collection.
+    """
+
+    level: str = "real"
+    episodes: int = 100_000
+    random_fraction: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ValueError(f"episodes must be at least 1, not {self.episodes}")
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorConfig:
+    """Stage 1: which backbone, what of it is trained, and how.
+
+    Attributes:
+      backbone: the decoder.
+      history: `episode` or `none`, what the prior reads beside the instruction and s_t.
+      finetune: `lora`, `full` or `frozen`.
+      lora: adapters.
+      sft: the training.
+    """
+
+    backbone: BackboneChoice = dataclasses.field(default_factory=BackboneChoice)
+    history: Literal["episode", "none"] = "episode"
+    finetune: Finetune = "lora"
+    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
+    sft: SFTConfig = dataclasses.field(default_factory=SFTConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """How policies are judged.
+
+    Attributes:
+      episodes: of the final evaluation, for each level and seed; the same ones for every arm.
+      curve_points: evaluations on the way, equally spaced; checkpoints are saved with them.
+      curve_episodes: episodes of each of these.
+    """
+
+    episodes: int = 1000
+    curve_points: int = 20
+    curve_episodes: int = 200
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(
+                    f"{field.name} must be at least 1, not {getattr(self, field.name)}"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineConfig:
+    """Stage 2: one arm on one level; with the prior's content this decides a cell's result.
+
+    Attributes:
+      env: environment family.
+      level: trained on, and evaluated on.
+      reward: `goal` or `distance`.
+      arm: one of `ARMS`.
+      seeds: run side by side in one program.
+      features: sentence vectors of the policy, `minilm` or `hashed`.
+      feature_size: numbers in a hashed vector.
+      feature_scale: Euclidean length that every vector is given.
+      horizon: longest episode.
+      easy_steps: environment steps on level Easy, whose episodes are one step long.
+      network, ppo, guidance, bc, eval: the parts.
+    """
+
+    env: str = "clevr"
+    level: str = "real"
+    reward: Literal["goal", "distance"] = "goal"
+    arm: str = "lago"
+    seeds: tuple[int, ...] = (0,)
+    features: Literal["minilm", "hashed"] = "minilm"
+    feature_size: int = 384
+    feature_scale: float = 4.0
+    horizon: int = 50
+    easy_steps: int = 100_000
+    network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
+    ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
+    guidance: GuidanceConfig = dataclasses.field(default_factory=GuidanceConfig)
+    bc: BCConfig = dataclasses.field(default_factory=BCConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+
+    def __post_init__(self) -> None:
+        check_level(self.env, self.level)
+        if self.arm not in ARMS:
+            raise ValueError(f"arm must be one of {', '.join(ARMS)}, not '{self.arm}'")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds must be different numbers from 0, not {self.seeds}")
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps asked for, per seed."""
+        if not ARMS[self.arm].learns:
+            return 0
+        steps = self.easy_steps if self.level == "easy" else self.ppo.total_steps
+        return steps * ARMS[self.arm].steps_factor
+
+    @property
+    def eval_levels(self) -> tuple[str, ...]:
+        """Levels of the final evaluation: Hard is its four families."""
+        return HARD_FAMILIES if self.level == "hard" else (self.level,)
+
+
+@dataclasses.dataclass(frozen=True)
+class LagoConfig:
+    """The whole experiment.
+
+    Attributes:
+      pairs: level and reward of each online experiment, as `real:goal`.
+      arms: rows of the table.
+      seeds: of every arm.
+      seeds_per_cell: seeds that one cell trains side by side.
+      processes: run each cell in a process of its own on one core (all in this one if false).
+      data, prior, online: the stages; `online` is filled in for each cell.
+    """
+
+    pairs: tuple[str, ...] = ("real:goal", "rephrase:goal", "easy:goal", "hard:goal")
+    arms: tuple[str, ...] = tuple(ARMS)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds_per_cell: int = 3
+    processes: bool = True
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    prior: PriorConfig = dataclasses.field(default_factory=PriorConfig)
+    online: OnlineConfig = dataclasses.field(default_factory=OnlineConfig)
+
+    def __post_init__(self) -> None:
+        check_level(self.online.env, self.data.level)
+        if self.seeds_per_cell < 1:
+            raise ValueError(f"seeds_per_cell must be at least 1, not {self.seeds_per_cell}")
+        self.cells()
+
+    def cells(self) -> dict[str, OnlineConfig]:
+        """All online runs by id, as `real-goal-lago-0`; arms that do not learn come once."""
+        found = {}
+        for pair in self.pairs:
+            level, _, reward = pair.partition(":")
+            for arm in self.arms:
+                if arm not in ARMS:
+                    raise ValueError(f"arms must be out of {', '.join(ARMS)}, not '{arm}'")
+                for seeds in self._groups():
+                    changes: dict[str, Any] = {"level": level, "reward": reward}
+                    cell = dataclasses.replace(self.online, arm=arm, seeds=seeds, **changes)
+                    found[f"{level}-{reward}-{arm}-{'_'.join(map(str, seeds))}"] = cell
+        return found
+
+    def _groups(self) -> list[tuple[int, ...]]:
+        size = self.seeds_per_cell
+        return [self.seeds[i : i + size] for i in range(0, len(self.seeds), size)]
+
+
+def check_level(env: str, level: str) -> None:
+    """Raises ValueError, listing what exists, unless `env/level` is an environment."""
+    if f"{env}/{level}" not in names():
+        raise ValueError(
+            f"env and level: unknown '{env}/{level}'; choose one of {', '.join(names())}"
+        )
+
+
+SMOKE = LagoConfig(
+    pairs=("real:goal",),
+    seeds=(0, 1),
+    seeds_per_cell=2,
+    processes=False,
+    data=DataConfig(episodes=2_000),
+    prior=PriorConfig(
+        backbone=BackboneChoice(name="nano", num_layers=2),
+        lora=LoraConfig(rank=4, alpha=8.0),
+        sft=SFTConfig(max_updates=20, batch_rows=4, row_steps=16, eval_every=10, eval_rows=8),
+    ),
+    online=OnlineConfig(
+        features="hashed",
+        feature_size=64,
+        horizon=20,
+        easy_steps=1_024,
+        ppo=PPOConfig(total_steps=2_048, num_envs=16, rollout_steps=32, minibatches=4, epochs=2),
+        network=NetworkConfig(hidden=(32,)),
+        bc=BCConfig(episodes=500, updates=50),
+        eval=EvalConfig(episodes=32, curve_points=2, curve_episodes=32),
+    ),
+)
+"""Everything once, in seconds: random backbone of toy size, hashed features."""
+
+DEMO = LagoConfig(
+    seeds=(0, 1, 2),
+    seeds_per_cell=3,
+    data=DataConfig(episodes=20_000),
+    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=800, row_steps=32)),
+    online=OnlineConfig(
+        bc=BCConfig(episodes=1_280, updates=2_000),
+        ppo=PPOConfig(total_steps=65_536, num_envs=32),
+        easy_steps=16_384,
+        eval=EvalConfig(episodes=400, curve_points=8, curve_episodes=100),
+    ),
+)
+"""Real pretrained backbone, small budgets: under twenty minutes on two cores."""
+
+FULL = LagoConfig(
+    pairs=(
+        "real:goal",
+        "real:distance",
+        "rephrase:goal",
+        "rephrase:distance",
+        "easy:goal",
+        "hard:goal",
+    ),
+    seeds=tuple(range(10)),
+    seeds_per_cell=1,
+    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=10_000, row_steps=32)),
+)
+"""The reported experiment, in cells."""
+
+PRESETS = {"demo": DEMO, "smoke": SMOKE, "full": FULL}

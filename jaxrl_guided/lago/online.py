@@ -1,0 +1,246 @@
+"""Stage 2 of LaGO for one arm, level and set of seeds: build, train, evaluate (section 2).
+
+Training is cut into as many segments as the curve has points; after each one the policy is
+evaluated and the whole state saved, so that a run that is stopped goes on exactly.
+"""
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from jaxrl_guided.backbones.tokenizer import Tokenizer
+from jaxrl_guided.envs.clevr.instructions import instruction_set
+from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.lago.artifact import freeze
+from jaxrl_guided.lago.bc import clone, expert_steps
+from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
+from jaxrl_guided.lago.judge import (
+    judge_policy,
+    judge_prior,
+    judge_random,
+    level_env,
+    make_network,
+)
+from jaxrl_guided.lago.prior import Prior, PriorSpec
+from jaxrl_guided.learners.normaliser import init_normaliser
+from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
+from jaxrl_guided.learners.train import make_chunk, summarise, train
+from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.metrics import MetricsWriter
+from jaxrl_guided.runtime.progress import ProgressBar
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag
+
+POLICY = "policy"
+"""Directory of the final policy within a run."""
+
+KICKSTART_END = 0.5
+"""Share of the run after which kickstarting's beta is zero."""
+
+
+PathLike = str | os.PathLike[str]
+
+
+class Stopped(Exception):
+    """The run was asked to stop; what was done is saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedPrior:
+    """A prior in memory, as `artifact.load_prior` gives it."""
+
+    spec: PriorSpec
+    prior: Prior
+    tokenizer: Tokenizer
+
+
+def run_arm(
+    config: OnlineConfig,
+    run: RunDir,
+    stop: StopFlag,
+    prior: TrainedPrior | None = None,
+    expert: Episodes | None = None,
+) -> dict[str, Any]:
+    """Everything a table needs of one cell.
+
+    Args:
+      config: what to run.
+      run: its directory, for metrics and checkpoints.
+      stop: looked at between chunks.
+      prior: needed by guided arms.
+      expert: Real's episodes for behaviour cloning, needed by arms that start from it.
+
+    Returns:
+      JSON data: `final` results by evaluation level and kind, `curve`, `steps`, and the cost.
+
+    Raises:
+      Stopped: asked to stop; the same call goes on from the last checkpoint.
+    """
+    arm, started = ARMS[config.arm], time.monotonic()
+    if arm.guided and prior is None:
+        raise ValueError(f"arm '{config.arm}' needs a prior")
+    if arm.from_bc and expert is None:
+        raise ValueError(f"arm '{config.arm}' needs expert data")
+    results: dict[str, Any] = {"steps": 0, "curve": {"steps": [], "success": []}}
+    judge: Callable[[str], dict[str, Any]]
+    if config.arm == "random":
+        judge = functools.partial(judge_random, config)
+    elif config.arm == "prior":
+        assert prior is not None
+        judge = functools.partial(judge_trained_prior, config, prior)
+    else:
+        policy = _cloned_policy(config, expert) if expert is not None and arm.from_bc else None
+        if arm.learns:
+            frozen = _freeze(config.level, prior) if prior is not None and arm.guided else None
+            policy, trained = _train(config, run, stop, policy, prior, frozen)
+            results |= trained
+        assert policy is not None
+        with Checkpointer(run.path / POLICY, config, keep=1) as policies:
+            policies.save(0, policy)
+        judge = functools.partial(judge_policy, config, policy)
+    results["final"] = {level: judge(level) for level in config.eval_levels}
+    results["seeds"] = list(config.seeds)
+    results["minutes"] = round((time.monotonic() - started) / 60, 2)
+    return results
+
+
+def _ppo_config(config: OnlineConfig) -> PPOConfig:
+    return dataclasses.replace(config.ppo, total_steps=config.total_steps)
+
+
+def _guidance_config(config: OnlineConfig) -> GuidanceConfig:
+    if config.arm != "kickstart":
+        return config.guidance
+    return dataclasses.replace(config.guidance, schedule="linear", schedule_end=KICKSTART_END)
+
+
+def _freeze(level: str, prior: TrainedPrior) -> FrozenPrior:
+    return freeze(prior.spec, prior.prior, prior.tokenizer, instruction_set(level).texts)
+
+
+def judge_trained_prior(
+    config: OnlineConfig, prior: TrainedPrior, level: str
+) -> dict[str, list[float]]:
+    """The prior as controller on a level."""
+    return judge_prior(config, prior.spec, _freeze(level, prior), level)
+
+
+def _train(
+    config: OnlineConfig,
+    run: RunDir,
+    stop: StopFlag,
+    start: Policy | None,
+    prior: TrainedPrior | None,
+    frozen: FrozenPrior | None,
+) -> tuple[Policy, dict[str, Any]]:
+    """The policies of all seeds after training, and the curve."""
+    ppo_config = _ppo_config(config)
+    env = level_env(config, config.level, ppo_config.num_envs)
+    network = make_network(config, config.level, env)
+    guidance = None
+    if frozen is not None and prior is not None:
+        guidance = make_guidance(prior.spec, _guidance_config(config))
+    ppo = make_ppo(env, network, ppo_config, guidance)
+    keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
+    state = jax.jit(jax.vmap(ppo.init))(keys)
+    if start is not None:
+        state = dataclasses.replace(state, policy=start)
+    with Checkpointer(run.checkpoints, config) as checkpoints:
+        state, curve = _segments(config, run, stop, ppo, state, frozen, checkpoints)
+    return state.policy, {
+        "steps": ppo_config.steps_at(ppo_config.iterations),
+        "curve": curve,
+    }
+
+
+def _segments(
+    config: OnlineConfig,
+    run: RunDir,
+    stop: StopFlag,
+    ppo: PPO,
+    state: PPOState,
+    frozen: FrozenPrior | None,
+    checkpoints: Checkpointer,
+) -> tuple[PPOState, dict[str, Any]]:
+    """Trains from the last checkpoint to the end; evaluates and saves after every segment."""
+    total, steps_at = ppo.config.iterations, ppo.config.steps_at
+    curve: dict[str, Any] = {"steps": [], "success": []}
+    done = checkpoints.latest_step() or 0
+    if done:
+        state, meta = checkpoints.restore(state)
+        curve = meta["curve"]
+    chunk = make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
+    points = min(config.eval.curve_points, total)
+    targets = sorted({round(total * (i + 1) / points) for i in range(points)})
+    name = f"{config.level}-{config.reward}-{config.arm}"
+    with (
+        MetricsWriter(run.path, resume_step=steps_at(done) if done else -1) as metrics,
+        ProgressBar(name, steps_at(total), steps_at(done)) as bar,
+    ):
+
+        def on_chunk(state: PPOState, rows: dict[str, np.ndarray], iteration: int) -> None:
+            summary = summarise(rows)
+            metrics.write(steps_at(iteration), summary)
+            shown = {
+                k: float(np.nanmean(summary[k])) for k in ("return", "success") if k in summary
+            }
+            bar.update(steps_at(iteration), **shown)
+
+        for target in targets:
+            if target <= done:
+                continue
+            state = train(
+                chunk,
+                state,
+                target,
+                frozen,
+                on_chunk=on_chunk,
+                should_stop=lambda: stop.requested,
+            )
+            reached = int(state.iteration[0])
+            if reached == target:
+                curve["steps"].append(steps_at(target))
+                judged = judge_policy(config, state.policy, config.level, curve=True)
+                curve["success"].append(judged["success"])
+            checkpoints.save(reached, state, {"curve": curve})
+            if stop.requested:
+                raise Stopped
+    return state, curve
+
+
+def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
+    """Behaviour cloning on Real for every seed."""
+    level = expert.metadata["level"]
+    if config.bc.episodes > expert.num_episodes:
+        raise UserError(
+            f"bc.episodes is {config.bc.episodes}, but the dataset has {expert.num_episodes}"
+        )
+    expert = expert.select(np.arange(config.bc.episodes))
+    env = level_env(config, level, 1)
+    network = make_network(config, level, env)
+    train_part, held_out = expert_steps(expert, instruction_set(level).held_out)
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 7) for seed in config.seeds])
+    run = jax.jit(jax.vmap(lambda key: clone(network, config.bc, train_part, held_out, key)))
+    return run(keys)[0]
+
+
+def load_policy(config: OnlineConfig, path: PathLike) -> Policy:
+    """The final policies of a run, seeds first, as `run_arm` left them in its directory."""
+    env = level_env(config, config.level, 1)
+    network = make_network(config, config.level, env)
+    keeps = config.ppo.normalise_obs or ARMS[config.arm].from_bc
+    normaliser = init_normaliser(env.observation_space) if keeps else None
+    template = Policy(network.init(jax.random.key(0)), normaliser)
+    template = jax.tree.map(lambda x: jnp.stack([x] * len(config.seeds)), template)
+    with Checkpointer(epath.Path(path) / POLICY, config, read_only=True) as policies:
+        return policies.restore(template)[0]

@@ -1,0 +1,183 @@
+"""The offline stages as the scripts share them: collect Real's expert data, fine-tune the prior."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from jaxrl_guided.envs import dataset
+from jaxrl_guided.envs.clevr.collect import collect
+from jaxrl_guided.envs.clevr.instructions import instruction_set
+from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.lago.artifact import PriorCard, load_prior, new_prior, save_prior
+from jaxrl_guided.lago.config import DataConfig, PriorConfig
+from jaxrl_guided.lago.online import Stopped, TrainedPrior
+from jaxrl_guided.lago.prior import PriorSpec, PyTree, merge_trainable
+from jaxrl_guided.lago.sft import SFT, Rows, SFTState, make_sft, pack_rows
+from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.config import to_dict
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.metrics import MetricsWriter
+from jaxrl_guided.runtime.progress import ProgressBar
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag
+
+PathLike = str | os.PathLike[str]
+
+
+def collect_data(config: DataConfig, horizon: int, path: PathLike) -> Episodes:
+    """Collects the scripted expert's rollouts into the new dataset directory `path`."""
+    with ProgressBar("collect", config.episodes, unit="episodes") as bar:
+        episodes = collect(
+            instruction_set(config.level),
+            config.episodes,
+            jax.random.key(config.seed),
+            num_envs=min(512, config.episodes),
+            horizon=horizon,
+            random_fraction=config.random_fraction,
+            progress=lambda done, total: bar.update(done),
+        )
+    episodes.save(path)
+    return episodes
+
+
+def load_data(path: PathLike, env: str = "clevr") -> Episodes:
+    """Reads a dataset of the environment family `env`.
+
+    Raises:
+      UserError: missing, damaged, or of another environment.
+    """
+    try:
+        episodes = dataset.load(path)
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+    family = str(episodes.metadata["env"]).partition("/")[0]
+    if family != env:
+        raise UserError(f"dataset {path} is of environment '{family}', but '{env}' is needed")
+    return episodes
+
+
+def load_trained(path: PathLike, episodes_map: dict[str, Any] | None = None) -> TrainedPrior:
+    """A saved prior with its backbone; `episodes_map` is the action map it must have."""
+    card, prior, tokenizer = load_prior(path, episodes_map)
+    return TrainedPrior(card.spec, prior, tokenizer)
+
+
+@struct.dataclass
+class _Progress:
+    """What a checkpoint of fine-tuning holds."""
+
+    state: SFTState
+    best: PyTree
+    best_nll: jax.Array
+    stale: jax.Array
+
+
+def train_prior(
+    config: PriorConfig, episodes: Episodes, run: RunDir, path: PathLike, stop: StopFlag
+) -> PriorCard:
+    """Fine-tunes a prior with early stopping on held-out Real and saves the best at `path`.
+
+    Raises:
+      Stopped: asked to stop; the same call goes on from the last checkpoint.
+    """
+    if Path(path).exists():
+        raise UserError(f"prior directory {path} exists; choose another or remove it")
+    instructions = instruction_set(episodes.metadata["level"])
+    held_out = instructions.held_out[episodes.instruction]
+    states = np.asarray(episodes.observations)
+    fields = {
+        "state_size": states.shape[-1],
+        "num_actions": episodes.metadata["action_map"]["n"],
+        "horizon": episodes.metadata["horizon"],
+        "history": config.history,
+        "finetune": config.finetune,
+        "lora": config.lora,
+    }
+    mean, std = states.mean(0), states.std(0) + 1e-6
+    spec, prior, tokenizer, backbone_hash = new_prior(
+        config.backbone, fields, mean, std, config.sft.seed
+    )
+    train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out)
+    eval_rows = _sample_rows(pack_rows(episodes, config.sft.row_steps, held_out), config)
+    tokens, length = (jnp.asarray(x) for x in tokenizer.encode(instructions.texts))
+    sft = make_sft(spec, config.sft)
+    state, fixed = sft.init(prior)
+    start = _Progress(
+        state, jax.tree.map(jnp.array, state.trainable), jnp.float32(jnp.inf), jnp.int32(0)
+    )
+    data = (fixed, train_rows, eval_rows, (tokens, length))
+    with Checkpointer(run.checkpoints, config) as checkpoints:
+        progress = _tune(config, spec, sft, start, data, run, checkpoints, stop)
+    card = PriorCard(
+        choice=config.backbone,
+        spec=spec,
+        action_map=episodes.metadata["action_map"],
+        backbone_hash=backbone_hash,
+        seed=config.sft.seed,
+        training={
+            "config": to_dict(config),
+            "episodes": episodes.num_episodes,
+            "expert_steps": int(np.sum(episodes.is_expert)),
+            "updates": int(progress.state.step),
+            "held_out_nll": float(progress.best_nll),
+        },
+    )
+    save_prior(path, card, merge_trainable(progress.best, fixed))
+    return card
+
+
+def _sample_rows(rows: Rows, config: PriorConfig) -> Rows:
+    """At most `eval_rows` rows, equally spaced."""
+    count = rows.counts.shape[0]
+    chosen = np.linspace(0, count - 1, min(count, config.sft.eval_rows)).astype(int)
+    return jax.tree.map(lambda x: x[chosen], rows)
+
+
+def _tune(
+    config: PriorConfig,
+    spec: PriorSpec,
+    sft: SFT,
+    progress: _Progress,
+    data: tuple[PyTree, Rows, Rows, tuple[jax.Array, jax.Array]],
+    run: RunDir,
+    checkpoints: Checkpointer,
+    stop: StopFlag,
+) -> _Progress:
+    """Updates and evaluations in turn until nothing improves, from the last checkpoint on."""
+    fixed, train_rows, eval_rows, texts = data
+    limit, done = config.sft.max_updates, checkpoints.latest_step() or 0
+    if done:
+        progress, _ = checkpoints.restore(progress)
+    name = f"fine-tune {config.backbone.name}"
+    with (
+        MetricsWriter(run.path, resume_step=done if done else -1) as metrics,
+        ProgressBar(name, limit, done, unit="updates") as bar,
+    ):
+        while done < limit and int(progress.stale) < config.sft.patience:
+            count = min(config.sft.eval_every, limit - done)
+            state, train_metrics = sft.update(progress.state, fixed, train_rows, texts, n=count)
+            done += count
+            judged = sft.evaluate(state.trainable, fixed, eval_rows, texts)
+            nll = float(judged["nll"])
+            if not np.isfinite(nll):
+                raise FloatingPointError(f"update {done}: held-out nll is {nll}")
+            better = nll < float(progress.best_nll)
+            progress = _Progress(
+                state,
+                jax.tree.map(jnp.array, state.trainable) if better else progress.best,
+                jnp.float32(nll) if better else progress.best_nll,
+                jnp.int32(0) if better else progress.stale + 1,
+            )
+            numbers = {f"train_{k}": float(v) for k, v in train_metrics.items()}
+            numbers |= {f"held_out_{k}": float(v) for k, v in judged.items()}
+            metrics.write(done, numbers)
+            bar.update(done, **{k: numbers[k] for k in ("held_out_nll", "held_out_accuracy")})
+            checkpoints.save(done, progress)
+            if stop.requested:
+                raise Stopped
+    return progress
