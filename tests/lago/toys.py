@@ -25,7 +25,7 @@ STATE, ACTIONS, TEXTS, HORIZON = 4, 6, 5, 7
 TEXT_LENGTHS = (9, 4, 7, 1, 5)
 
 
-def small_prior(history, finetune="lora"):
+def small_prior(history, finetune="lora", state_size=STATE, num_actions=ACTIONS):
     """(spec, prior) of two layers and 24 units."""
     config = BackboneConfig(
         vocab_size=32,
@@ -39,8 +39,8 @@ def small_prior(history, finetune="lora"):
     )
     spec = PriorSpec(
         backbone=config,
-        state_size=STATE,
-        num_actions=ACTIONS,
+        state_size=state_size,
+        num_actions=num_actions,
         horizon=HORIZON,
         history=history,
         finetune=finetune,
@@ -57,15 +57,16 @@ def small_prior(history, finetune="lora"):
     rng = np.random.default_rng(0)
     build = functools.partial(init_prior, spec)
     base = jax.eval_shape(functools.partial(decoder.init_params, config), jax.random.key(0))
-    shapes = jax.eval_shape(build, base, np.zeros(STATE), np.ones(STATE), jax.random.key(0))
+    statistics = np.zeros(state_size)
+    shapes = jax.eval_shape(build, base, statistics, statistics, jax.random.key(0))
     return spec, jax.tree.map_with_path(fill, shapes)
 
 
-def saying_prior(actions, num_actions, state_size, horizon=HORIZON):
+def saying_prior(actions, num_actions, state_size, history="none"):
     """(spec, FrozenPrior) that says `actions[i]` to instruction i, with logit 8, all others 0.
 
-    One layer that passes on what the texts' values hold, a one-hot vector of 64: with keys and
-    states of zero the mean of the values is left, and the final norm makes it 8 times the one-hot.
+    One layer that passes on what the texts' values hold, a one-hot vector of 64: with keys, states
+    and actions of zero a share of it is left, and the final norm makes it 8 times the one-hot.
     """
     width = 64
     config = BackboneConfig(
@@ -78,7 +79,7 @@ def saying_prior(actions, num_actions, state_size, horizon=HORIZON):
         head_dim=width // 4,
         tie_embeddings=True,
     )
-    spec = PriorSpec(config, state_size, num_actions, horizon, history="none", finetune="frozen")
+    spec = PriorSpec(config, state_size, num_actions, HORIZON, history, "frozen")
     base = jax.tree.map(
         lambda shape: jnp.zeros(shape, jnp.float32),
         decoder.param_shapes(config),
