@@ -7,6 +7,14 @@ from jaxrl_guided.lago.prior import encode_texts
 from tests.lago.toys import small_prior, toy_texts
 
 
+@pytest.fixture(autouse=True)
+def quick_compilation():
+    """Toy programs compile for seconds and run for milliseconds."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session", params=["episode", "none"])
 def scored_prior(request):
     """(spec, prior, text table) of both kinds of history."""
