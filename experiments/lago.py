@@ -80,7 +80,7 @@ def _online(settings: LagoConfig, run_dir: RunDir, data: Path, prior: Path) -> N
     from jaxrl_guided.runtime import versions
 
     root = Path(run_dir.path)
-    places = (settings, prior, data, root / "cells", root / "results")
+    places = (settings.cells(), prior, data, root / "cells", root / "results")
     if not settings.processes:
         run_here(*places)
         return
@@ -101,7 +101,7 @@ def _report(settings: LagoConfig, run_dir: RunDir, prior: Path) -> None:
     from jaxrl_guided.lago.grid import report, summary_text
 
     root = Path(run_dir.path)
-    records: dict[str, Any] = report(settings, prior, root / "results", root)
+    records: dict[str, Any] = report(settings.cells(), prior, root / "results", root)
     text = summary_text(records)
     run_dir.write_summary(records, text)
     print(text)

@@ -16,10 +16,9 @@ from jax import lax
 _MASKED = -1e30  # finite: a query that may read nothing gives a finite value, never NaN
 
 
-# Queries that share one product with the keys they may reach. Smaller blocks read fewer keys that
-# the mask throws away, larger ones make larger products.
-
-_BLOCK = 32
+# About so many queries share one product with the keys they may reach. Smaller blocks read fewer
+# keys that the mask throws away, larger ones make larger products and copy keys less often.
+_BLOCK = 50
 
 
 class Part(NamedTuple):
@@ -169,8 +168,9 @@ def prefix_mask(length: jax.Array, index: jax.Array, size: int, valid: jax.Array
 
 def block_sizes(window: int) -> tuple[int, int]:
     """Queries of a block, and the keys it reads: its own and those of whole blocks before it."""
-    block = min(window, _BLOCK)
-    return block, (1 - -window // block) * block
+    before = max(1, round(window / _BLOCK))
+    block = -(-window // before)
+    return block, (before + 1) * block
 
 
 def _queries(x: jax.Array, window: int) -> jax.Array:

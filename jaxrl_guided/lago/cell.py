@@ -39,8 +39,6 @@ def run_cell(
     expert = load_data(data, config.env) if arm.from_bc and data is not None else None
     result = run_arm(config, run, stop, trained, expert)
     record = {"config": to_dict(config), **result}
-    if expert is not None:
-        record["expert_steps"] = int(expert.is_expert.sum())
     run.write_summary(record, _text(config, result))
     if out is not None:
         cells.write_result(out, cell_identity(config, prior), record)

@@ -270,7 +270,7 @@ FULL = LagoConfig(
     ),
     seeds=tuple(range(10)),
     seeds_per_cell=1,
-    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=10_000, row_steps=32)),
+    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=3_000, row_steps=32)),
 )
 """The reported experiment, in cells."""
 

@@ -2,17 +2,18 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxrl_guided.lago.cell import cell_identity, run_cell
-from jaxrl_guided.lago.config import ARMS, LagoConfig
+from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.report import (
     as_text,
     draw_curves,
     experiment_record,
     gather,
-    rewards_of,
+    trials_record,
 )
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import to_dict
@@ -20,14 +21,16 @@ from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.signals import catch_signals
 
 PathLike = str | os.PathLike[str]
+Grid = Mapping[str, OnlineConfig]
+"""Cells by id."""
 
 _STEPS_PER_MINUTE = {"plain": 600_000, "guided": 100_000}
 """Rough rates on one core, for the estimate that is shown at the start."""
 
 
-def make_cells(config: LagoConfig, prior: PathLike) -> list[cells.Cell]:
+def make_cells(wanted: Grid, prior: PathLike) -> list[cells.Cell]:
     """All cells of the grid; guided ones depend on the prior's content."""
-    return [cells.Cell(name, cell_identity(cell, prior)) for name, cell in config.cells().items()]
+    return [cells.Cell(name, cell_identity(cell, prior)) for name, cell in wanted.items()]
 
 
 def estimate_minutes(cell: cells.Cell) -> float:
@@ -41,7 +44,7 @@ def estimate_minutes(cell: cells.Cell) -> float:
 
 
 def run_in_processes(
-    config: LagoConfig,
+    wanted: Grid,
     prior: PathLike,
     data: PathLike,
     work: PathLike,
@@ -56,7 +59,6 @@ def run_in_processes(
       results: directory for their JSON files.
       **options: `cores`, `only`, `max_minutes` of `cells.run_grid`.
     """
-    wanted = config.cells()
     work = Path(work)
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
@@ -69,37 +71,35 @@ def run_in_processes(
 
     work.mkdir(parents=True, exist_ok=True)
     return cells.run_grid(
-        make_cells(config, prior), command, results, estimate_minutes=estimate_minutes, **options
+        make_cells(wanted, prior), command, results, estimate_minutes=estimate_minutes, **options
     )
 
 
 def run_here(
-    config: LagoConfig, prior: PathLike, data: PathLike, work: PathLike, results: PathLike
+    wanted: Grid, prior: PathLike, data: PathLike, work: PathLike, results: PathLike
 ) -> None:
     """Runs the unfinished cells one after another in this process."""
-    finished = cells.load_grid(make_cells(config, prior), results)
+    finished = cells.load_grid(make_cells(wanted, prior), results)
     Path(results).mkdir(parents=True, exist_ok=True)
     with catch_signals() as stop:
-        for name, cell in config.cells().items():
+        for name, cell in wanted.items():
             if name in finished:
                 continue
             with rundir.open_run(Path(work) / name, name, cell) as run:
                 run_cell(cell, run, stop, prior, data, Path(results) / f"{name}.json")
 
 
-def report(
-    config: LagoConfig, prior: PathLike, results: PathLike, pictures: PathLike
-) -> dict[str, Any]:
+def report(wanted: Grid, prior: PathLike, results: PathLike, pictures: PathLike) -> dict[str, Any]:
     """Records by reward of what is finished; draws the curves into `pictures`.
 
     Raises:
       UserError: no cell is finished, or results of several configurations are mixed.
     """
-    finished = cells.load_grid(make_cells(config, prior), results)
+    finished = cells.load_grid(make_cells(wanted, prior), results)
     if not finished:
         raise UserError(f"{results} holds no finished cell of this experiment")
-    records = {}
-    for reward in rewards_of(config):
+    records: dict[str, Any] = {}
+    for reward in dict.fromkeys(cell.reward for cell in wanted.values()):
         found = gather(list(finished.values()), reward)
         if not found.scores:
             continue
@@ -107,6 +107,12 @@ def report(
         title = f"LaGO on CLEVR-Robot, reward '{reward}'"
         records[reward] = experiment_record(found, title)
     return records
+
+
+def report_trials(wanted: Grid, prior: PathLike, results: PathLike) -> dict[str, Any]:
+    """Record of the tuning trials that are finished."""
+    finished = cells.load_grid(make_cells(wanted, prior), results)
+    return trials_record(finished, "Choice of hyper-parameters on Real, reward 'goal'")
 
 
 def summary_text(records: dict[str, Any]) -> str:

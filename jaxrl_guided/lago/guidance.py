@@ -103,18 +103,18 @@ class Targets:
     scored: jax.Array
 
 
-def make_guidance(spec: PriorSpec, config: GuidanceConfig, seed: int = 0) -> Guidance:
+def make_guidance(spec: PriorSpec, config: GuidanceConfig) -> Guidance:
     """The four functions of the hook for a discrete prior; `frozen` is a `FrozenPrior`.
 
     Observations are `{"state": f32[N, S], "instruction": i32[N]}`.
     """
     beta_at = _schedule(config)
 
-    def init(num_envs: int) -> GuidanceState:
+    def init(num_envs: int, key: jax.Array) -> GuidanceState:
         return GuidanceState(
             open=no_open_episodes(spec, num_envs),
             beta=jnp.asarray(beta_at(0.0), jnp.float32),
-            key=jax.random.key(seed),
+            key=key,
         )
 
     def targets(

@@ -62,6 +62,7 @@ class TrainedPrior:
     spec: PriorSpec
     prior: Prior
     tokenizer: Tokenizer
+    expert_steps: int
 
 
 def run_arm(
@@ -78,7 +79,8 @@ def run_arm(
       run: its directory, for metrics and checkpoints.
       stop: looked at between chunks.
       prior: needed by guided arms.
-      expert: Real's episodes for behaviour cloning, needed by arms that start from it.
+      expert: Real's episodes for behaviour cloning, needed by arms that start from it; the first
+        `bc.episodes` are used.
 
     Returns:
       JSON data: `final` results by evaluation level and kind, `curve`, `steps`, and the cost.
@@ -91,7 +93,16 @@ def run_arm(
         raise ValueError(f"arm '{config.arm}' needs a prior")
     if arm.from_bc and expert is None:
         raise ValueError(f"arm '{config.arm}' needs expert data")
+    if prior is not None and config.horizon > prior.spec.horizon:
+        raise UserError(
+            f"horizon is {config.horizon}, but the prior was trained for episodes of "
+            f"{prior.spec.horizon} steps; train one on longer episodes"
+        )
     results: dict[str, Any] = {"steps": 0, "curve": {"steps": [], "success": []}}
+    results["expert_steps"] = prior.expert_steps if prior is not None else 0
+    if expert is not None:
+        expert = _first_episodes(expert, config.bc.episodes)
+        results["expert_steps"] = int(expert.is_expert.sum())
     judge: Callable[[str], dict[str, Any]]
     if config.arm == "random":
         judge = functools.partial(judge_random, config)
@@ -218,14 +229,15 @@ def _segments(
     return state, curve
 
 
+def _first_episodes(expert: Episodes, count: int) -> Episodes:
+    if count > expert.num_episodes:
+        raise UserError(f"bc.episodes is {count}, but the dataset has {expert.num_episodes}")
+    return expert.select(np.arange(count))
+
+
 def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
     """Behaviour cloning on Real for every seed."""
     level = expert.metadata["level"]
-    if config.bc.episodes > expert.num_episodes:
-        raise UserError(
-            f"bc.episodes is {config.bc.episodes}, but the dataset has {expert.num_episodes}"
-        )
-    expert = expert.select(np.arange(config.bc.episodes))
     env = level_env(config, level, 1)
     network = make_network(config, level, env)
     train_part, held_out = expert_steps(expert, instruction_set(level).held_out)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_guided.lago.config import ARMS, HARD_FAMILIES, LagoConfig
+from jaxrl_guided.lago.config import ARMS, HARD_FAMILIES
 from jaxrl_guided.runtime.plots import learning_curves
 from jaxrl_guided.runtime.stats import Estimate, bootstrap, paired_difference
 
@@ -199,6 +199,17 @@ def draw_curves(results: Results, directory: str | os.PathLike[str]) -> list[Pat
     return paths
 
 
-def rewards_of(config: LagoConfig) -> list[str]:
-    """Rewards in the order of the configuration."""
-    return list(dict.fromkeys(pair.partition(":")[2] for pair in config.pairs))
+def trials_record(records: Mapping[str, Mapping[str, Any]], title: str) -> dict[str, Any]:
+    """JSON data for `benchmarks.report` of tuning trials, the best first."""
+    rows = []
+    for name, record in records.items():
+        (numbers,) = record["final"].values()
+        by_seed = dict(zip(record["seeds"], numbers["success"], strict=True))
+        rows.append((estimate(by_seed).value, [name, _cell(by_seed), str(len(by_seed))]))
+    rows.sort(key=lambda pair: -pair[0])
+    return {
+        "title": title,
+        "first_line": f"Best: {rows[0][1][0]}." if rows else "No trial is finished yet.",
+        "columns": ["trial", "success on Real, %", "seeds"],
+        "rows": [row for _, row in rows],
+    }

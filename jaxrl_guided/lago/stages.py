@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from flax import struct
 
 from jaxrl_guided.envs import dataset
 from jaxrl_guided.envs.clevr.collect import collect
+from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import PriorCard, load_prior, new_prior, save_prior
@@ -61,10 +61,10 @@ def load_data(path: PathLike, env: str = "clevr") -> Episodes:
     return episodes
 
 
-def load_trained(path: PathLike, episodes_map: dict[str, Any] | None = None) -> TrainedPrior:
-    """A saved prior with its backbone; `episodes_map` is the action map it must have."""
-    card, prior, tokenizer = load_prior(path, episodes_map)
-    return TrainedPrior(card.spec, prior, tokenizer)
+def load_trained(path: PathLike) -> TrainedPrior:
+    """A saved prior with its backbone, for the actions of CLEVR-Robot."""
+    card, prior, tokenizer = load_prior(path, ACTION_MAP)
+    return TrainedPrior(card.spec, prior, tokenizer, card.training["expert_steps"])
 
 
 @struct.dataclass
@@ -98,7 +98,8 @@ def train_prior(
         "finetune": config.finetune,
         "lora": config.lora,
     }
-    mean, std = states.mean(0), states.std(0) + 1e-6
+    learned_from = states[~np.repeat(held_out, episodes.lengths)]
+    mean, std = learned_from.mean(0), learned_from.std(0) + 1e-6
     spec, prior, tokenizer, backbone_hash = new_prior(
         config.backbone, fields, mean, std, config.sft.seed
     )

@@ -35,7 +35,7 @@ class Guidance:
     """Four pure functions.
 
     Attributes:
-      init: `num_envs -> state`; part of the learner's state, checkpointed.
+      init: `(num_envs, key) -> state`; part of the learner's state, checkpointed.
       targets: `(frozen, state, GuidedRollout) -> (targets [T, N, …], state)`, once an iteration.
       loss: `(distribution, targets [B, …], state) -> (scalar, metrics)`, beta included.
       after_update: `(state, metrics, progress f32[]) -> state`; metrics are the learner's of this
@@ -43,7 +43,7 @@ class Guidance:
         is the share of the run that is done, and sets the beta of the next iteration.
     """
 
-    init: Callable[[int], PyTree]
+    init: Callable[[int, jax.Array], PyTree]
     targets: Callable[[PyTree, PyTree, GuidedRollout], tuple[PyTree, PyTree]]
     loss: Callable[[Any, PyTree, PyTree], tuple[jax.Array, dict[str, jax.Array]]]
     after_update: Callable[[PyTree, dict[str, jax.Array], jax.Array], PyTree]

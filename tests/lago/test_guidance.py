@@ -73,7 +73,10 @@ def test_gradient_is_policy_minus_target_where_scored(loss):
     scored = np.array([True, False, True, True, False])
     log_probs = jax.nn.log_softmax(prior) if loss == "soft" else None
     guidance = make_guidance(SPEC, GuidanceConfig(beta=0.3, loss=loss))
-    state, targets = guidance.init(2), Targets(log_probs, jnp.asarray(label), jnp.asarray(scored))
+    state, targets = (
+        guidance.init(2, jax.random.key(1)),
+        Targets(log_probs, jnp.asarray(label), jnp.asarray(scored)),
+    )
 
     def total(logits):
         return guidance.loss(Categorical(logits), targets, state)
@@ -102,7 +105,7 @@ def test_gradient_is_policy_minus_target_where_scored(loss):
 )
 def test_beta_at_the_start_a_quarter_half_and_the_end(schedule, end, betas):
     guidance = make_guidance(SPEC, GuidanceConfig(beta=0.2, schedule=schedule, schedule_end=end))
-    state = guidance.init(2)
+    state = guidance.init(2, jax.random.key(1))
     np.testing.assert_allclose(state.beta, betas[0], atol=1e-7)
     for progress, beta in zip((0.0, 0.25, 0.5, 1.0), betas, strict=True):
         after = guidance.after_update(state, {}, jnp.float32(progress))
@@ -121,7 +124,9 @@ def test_predicted_labels_and_the_subset_that_is_scored():
     instruction = np.arange(64).reshape(8, 8) % TEXTS
     config = GuidanceConfig(loss="soft", prior_fraction=0.25)
     guidance = make_guidance(SPEC, config)
-    targets, _ = jax.jit(guidance.targets)(SAYING, guidance.init(8), rollout_of(instruction))
+    targets, _ = jax.jit(guidance.targets)(
+        SAYING, guidance.init(8, jax.random.key(1)), rollout_of(instruction)
+    )
     scored = np.asarray(targets.scored)
     assert scored.sum() == 16
     said = ANSWERS[instruction]
@@ -135,8 +140,8 @@ def test_drawn_labels_follow_the_prior():
     heads = SAYING.prior.heads
     softer = {**heads, "policy": jax.tree.map(lambda x: 0.2 * x, heads["policy"])}
     frozen = FrozenPrior(dataclasses.replace(SAYING.prior, heads=softer), SAYING.texts)
-    guidance = make_guidance(SPEC, GuidanceConfig(label="sample"), seed=1)
-    targets, state, drawn = jax.jit(guidance.targets), guidance.init(64), []
+    guidance = make_guidance(SPEC, GuidanceConfig(label="sample"))
+    targets, state, drawn = jax.jit(guidance.targets), guidance.init(64, jax.random.key(1)), []
     for _ in range(4):
         found, state = targets(frozen, state, rollout_of(np.full((16, 64), 2)))
         drawn.append(np.asarray(found.label))

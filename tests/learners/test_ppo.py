@@ -244,7 +244,7 @@ def toy_guidance(beta=1.0):
         return dataclasses.replace(state, progress=progress)
 
     start = ToyState(jnp.int32(0), jnp.float32(0), jnp.bool_(True))
-    return Guidance(lambda num_envs: start, targets, loss, after_update)
+    return Guidance(lambda num_envs, key: start, targets, loss, after_update)
 
 
 def test_guidance_leads_where_rewards_do_not():

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.envs.clevr.env import make_clevr
+from jaxrl_guided.envs.clevr.env import ACTION_MAP, make_clevr
 from jaxrl_guided.envs.clevr.expert import expert_action
 from jaxrl_guided.envs.clevr.goals import RewardName
 from jaxrl_guided.envs.clevr.instructions import InstructionSet
@@ -66,7 +66,7 @@ def collect(
         "reward": reward,
         "horizon": horizon,
         "random_fraction": random_fraction,
-        "action_map": {"kind": "discrete", "n": NUM_ACTIONS, "action": "ball * 8 + direction"},
+        "action_map": ACTION_MAP,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "num_envs": num_envs,
         "versions": {name: importlib.metadata.version(name) for name in ("jaxrl_guided", "jax")},

@@ -13,6 +13,9 @@ from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS, push
 from jaxrl_guided.envs.clevr.scene import sample_scenes
 from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
 
+ACTION_MAP = {"kind": "discrete", "n": NUM_ACTIONS, "action": "ball * 8 + direction"}
+"""What an action means; a prior and its learner must agree on it."""
+
 WALL_LOW = np.array([-0.6, -0.3], np.float32)
 WALL_HIGH = np.array([0.6, 0.7], np.float32)
 

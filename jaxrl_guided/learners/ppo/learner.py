@@ -55,7 +55,7 @@ def make_ppo(
     update = make_update(network, config, optimiser, guidance)
 
     def init(key: jax.Array) -> PPOState:
-        key, params_key, env_key = jax.random.split(key, 3)
+        key, params_key, env_key, guide_key = jax.random.split(key, 4)
         params = network.init(params_key)
         env_state, obs = env.reset(env_key)
         return PPOState(
@@ -69,7 +69,7 @@ def make_ppo(
             obs=obs,
             episodes=no_episodes(env.num_envs),
             reward_scale=init_reward_scale(env.num_envs) if config.scale_reward else None,
-            guidance=guidance.init(env.num_envs) if guidance else None,
+            guidance=guidance.init(env.num_envs, guide_key) if guidance else None,
             key=key,
             iteration=jnp.int32(0),
         )
