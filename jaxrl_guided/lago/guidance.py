@@ -44,7 +44,7 @@ class GuidanceConfig:
     loss: Literal["nll", "soft"] = "nll"
     label: Literal["argmax", "sample"] = "argmax"
     prior_fraction: float = 1.0
-    chunk_tokens: int = 2048
+    chunk_tokens: int = 1024
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -83,7 +83,7 @@ class GuidanceState:
       key: draws labels and subsets.
     """
 
-    open: OpenEpisodes
+    open: OpenEpisodes | None
     beta: jax.Array
     key: jax.Array
 

@@ -31,12 +31,13 @@ class OpenEpisodes:
     length: jax.Array
 
 
-def no_open_episodes(spec: PriorSpec, num_envs: int) -> OpenEpisodes:
-    """State at the start of a run. A prior without history carries no steps (H = 0)."""
-    slots = spec.horizon if spec.history == "episode" else 0
+def no_open_episodes(spec: PriorSpec, num_envs: int) -> OpenEpisodes | None:
+    """State at the start of a run; None for a prior without history, which carries nothing."""
+    if spec.history == "none":
+        return None
     return OpenEpisodes(
-        state=jnp.zeros((num_envs, slots, spec.state_size)),
-        action=jnp.zeros((num_envs, slots), jnp.int32),
+        state=jnp.zeros((num_envs, spec.horizon, spec.state_size)),
+        action=jnp.zeros((num_envs, spec.horizon), jnp.int32),
         instruction=jnp.zeros(num_envs, jnp.int32),
         length=jnp.zeros(num_envs, jnp.int32),
     )
@@ -84,7 +85,7 @@ def layout(
     )
     last = segment[:, -1]
     still_open = ~done_row[:, -1]
-    kept = (segment == last[:, None])[:, length:] if slots else jnp.zeros((done.shape[1], 0), bool)
+    kept = (segment == last[:, None])[:, length:]
     return steps, OpenEpisodes(
         state=steps.state[:, length:],
         action=steps.action[:, length:],
@@ -106,13 +107,13 @@ def score(
     spec: PriorSpec,
     prior: Prior,
     texts: Prefix,
-    open_: OpenEpisodes,
+    open_: OpenEpisodes | None,
     rollout: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
     *,
     chunk_tokens: int,
     fraction: float = 1.0,
     key: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array, OpenEpisodes]:
+) -> tuple[jax.Array, jax.Array, OpenEpisodes | None]:
     """Prior logits for the states of a rollout.
 
     Args:
@@ -126,9 +127,10 @@ def score(
       episodes.
     """
     num_steps, num_envs = rollout[3].shape
-    steps, open_ = layout(open_, *rollout)
-    if spec.history == "none":  # a row for each state, so that chunks and subsets need not be whole
-        steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), steps)
+    if open_ is None:
+        steps = _single_steps(*rollout)
+    else:
+        steps, open_ = layout(open_, *rollout)
     rows, length = steps.action.shape
     if fraction < 1.0:
         assert key is not None
@@ -142,6 +144,21 @@ def score(
     scored = jnp.broadcast_to(scored[:, None], (rows, length)).reshape(num_envs, -1)
     logits = logits.reshape(num_envs, -1, spec.num_actions)
     return logits[:, -num_steps:].swapaxes(0, 1), scored[:, -num_steps:].T, open_
+
+
+def _single_steps(
+    state: jax.Array, action: jax.Array, instruction: jax.Array, done: jax.Array
+) -> Steps:
+    """Without history every state is a row of its own, environment after environment."""
+    first = jnp.zeros(done.size, jnp.int32)
+    flat = Steps(
+        state=state.swapaxes(0, 1).reshape(-1, state.shape[-1]),
+        action=action.T.reshape(-1),
+        position=first,
+        segment=first + 1,
+        instruction=instruction.T.reshape(-1),
+    )
+    return jax.tree.map(lambda x: x[:, None], flat)
 
 
 def _score_rows(
