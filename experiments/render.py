@@ -4,29 +4,9 @@
 """
 
 import pathlib
-from collections.abc import Callable
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from absl import flags
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle, Rectangle
-from PIL import Image
 
-from jaxrl_guided.envs import make
-from jaxrl_guided.envs.clevr.collect import expert_policy
-from jaxrl_guided.envs.clevr.env import WALL_HIGH, WALL_LOW
-from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.envs.clevr.physics import (
-    BALL_RADIUS,
-    DIRECTIONS,
-    NUM_BALLS,
-    PUSHER_OFFSET,
-)
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
 
@@ -35,110 +15,26 @@ _SEED = flags.DEFINE_integer("seed", 0, "Seed of the episode.")
 _POLICY = flags.DEFINE_enum("policy", "expert", ["expert", "random"], "Who acts.")
 _OUT = flags.DEFINE_string("out", ".", "Directory for episode.gif and episode.png.")
 
-COLOURS = ("#d1495b", "#2e6fbb", "#4f9d69", "#8a5fbf", "#3bb5c4")
-STRIP_COLUMNS = 4
 MILLISECONDS = 450
-
-
-class Frame(NamedTuple):
-    """A layout `f32[5, 2]`, the push that is about to come (None at the end), and a caption."""
-
-    positions: np.ndarray
-    action: int | None
-    caption: str
-
-
-def play(name: str, policy: str, seed: int) -> tuple[str, list[Frame]]:
-    """The instruction and the frames of one episode."""
-    env = make(name, num_envs=1)
-    instructions = instruction_set(name.partition("/")[2])
-    act: Callable = jax.jit(expert_policy(instructions, 0.0 if policy == "expert" else 1.0))
-    reset_key, key = jax.random.split(jax.random.key(seed))
-    state, obs = env.reset(reset_key)
-    text, total = instructions.texts[int(obs["instruction"][0])], 0.0
-    frames: list[Frame] = []
-    while True:
-        key, action_key = jax.random.split(key)
-        action, _ = act(action_key, obs)
-        caption = f"step {len(frames)}, return {total:.1f}"
-        frames.append(Frame(layout(obs), int(action[0]), caption))
-        state, result = env.step(state, action)
-        total += float(result.reward[0])
-        if result.done[0]:
-            outcome = "solved" if result.info["success"][0] else "not solved"
-            caption = f"step {len(frames)}, return {total:.1f}: {outcome}"
-            frames.append(Frame(layout(result.final_obs), None, caption))
-            return text, frames
-        obs = result.obs
-
-
-def layout(obs: dict[str, jnp.ndarray]) -> np.ndarray:
-    """Ball centres `f32[5, 2]` in an observation of one environment."""
-    return np.asarray(obs["state"])[0, : 2 * NUM_BALLS].reshape(NUM_BALLS, 2)
-
-
-def draw(axes: Axes, frame: Frame) -> None:
-    """Table, balls seen from above, and an arrow where the pusher comes from."""
-    (left, front), (width, depth) = WALL_LOW, WALL_HIGH - WALL_LOW
-    table = Rectangle((left, front), width, depth, facecolor="#f3efe6", edgecolor="#555")
-    axes.add_patch(table)
-    for centre, colour in zip(frame.positions, COLOURS, strict=True):
-        axes.add_patch(Circle(centre, BALL_RADIUS, facecolor=colour, edgecolor="black"))
-    if frame.action is not None:
-        ball, direction = divmod(frame.action, len(DIRECTIONS))
-        centre, way = frame.positions[ball], DIRECTIONS[direction]
-        arrow = {"arrowstyle": "-|>", "color": "black", "linewidth": 2.5, "mutation_scale": 18}
-        axes.annotate("", centre + 0.2 * way, centre - PUSHER_OFFSET * way, arrowprops=arrow)
-    axes.set(xlim=(-0.65, 0.65), ylim=(-0.35, 0.75), aspect="equal")
-    axes.set_title(frame.caption, fontsize=9)
-    axes.axis("off")
-
-
-def picture(figure: Figure) -> Image.Image:
-    """The figure's pixels."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-
-
-def moving(text: str, frames: list[Frame]) -> list[Image.Image]:
-    """One picture per frame."""
-    pictures = []
-    for frame in frames:
-        figure = Figure(figsize=(4.6, 4.4), dpi=100, layout="constrained")
-        figure.suptitle(text, fontsize=10, wrap=True)
-        draw(figure.subplots(), frame)
-        pictures.append(picture(figure))
-    return pictures
-
-
-def strip(text: str, frames: list[Frame]) -> Image.Image:
-    """All frames in one picture."""
-    rows = -(-len(frames) // STRIP_COLUMNS)
-    figure = Figure(figsize=(2.8 * STRIP_COLUMNS, 2.7 * rows + 0.4), dpi=100, layout="constrained")
-    figure.suptitle(text, fontsize=12, wrap=True)
-    panels = figure.subplots(rows, STRIP_COLUMNS, squeeze=False).ravel()
-    for axes in panels:
-        axes.axis("off")
-    for axes, frame in zip(panels, frames, strict=False):
-        draw(axes, frame)
-    return picture(figure)
 
 
 def run() -> None:
     """Plays the episode and writes both pictures."""
+    from jaxrl_guided.envs import make
+    from jaxrl_guided.envs.clevr import drawing
+
     with validation():
         make(_ENV.value)
         if not _ENV.value.startswith("clevr/"):
             raise UserError(f"--env: only clevr/LEVEL can be drawn, not '{_ENV.value}'")
         out = pathlib.Path(_OUT.value)
         out.mkdir(parents=True, exist_ok=True)
-    text, frames = play(_ENV.value, _POLICY.value, _SEED.value)
-    first, *others = moving(text, frames)
+    text, frames = drawing.play(_ENV.value, _POLICY.value, _SEED.value)
+    first, *others = drawing.moving(text, frames)
     first.save(
         out / "episode.gif", save_all=True, append_images=others, duration=MILLISECONDS, loop=0
     )
-    strip(text, frames).save(out / "episode.png")
+    drawing.strip(text, frames).save(out / "episode.png")
     print(f"{text}\n{frames[-1].caption}\nwrote {out / 'episode.gif'} and {out / 'episode.png'}")
 
 

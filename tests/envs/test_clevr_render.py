@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from experiments import render
+from jaxrl_guided.envs.clevr import drawing
 
 
 def test_an_episode_becomes_pictures():
-    text, frames = render.play("clevr/easy", "expert", seed=0)
+    text, frames = drawing.play("clevr/easy", "expert", seed=0)
     assert len(frames) == 2
-    assert text in render.instruction_set("easy").texts
+    assert text in drawing.instruction_set("easy").texts
     assert frames[0].action is not None
     assert frames[1] == (frames[1].positions, None, "step 1, return 1.0: solved")
-    pictures = render.moving(text, frames)
+    pictures = drawing.moving(text, frames)
     assert [p.size for p in pictures] == [(460, 440)] * 2
     assert (np.asarray(pictures[0]) != np.asarray(pictures[1])).any()
-    strip = render.strip(text, frames)
+    strip = drawing.strip(text, frames)
     assert strip.size == (1120, 310)
     for drawn in (*pictures, strip):
         pixels = np.asarray(drawn).reshape(-1, 3)
-        for colour in render.COLOURS:
+        for colour in drawing.COLOURS:
             rgb = np.array(ImageColor.getrgb(colour))
             assert (pixels == rgb).all(-1).sum() > 500
 
