@@ -15,7 +15,6 @@ from jax import lax
 
 _MASKED = -1e30  # finite: a query that may read nothing gives a finite value, never NaN
 
-
 # About so many queries share one product with the keys they may reach. Smaller blocks read fewer
 # keys that the mask throws away, larger ones make larger products and copy keys less often.
 _BLOCK = 50
@@ -69,8 +68,8 @@ def _batched_dot(
     left: jax.Array,
     right: jax.Array,
     contract: tuple[int, int],
-    left_batch: tuple[int, int],
-    right_batch: tuple[int, int],
+    left_batch: tuple[int, ...],
+    right_batch: tuple[int, ...],
 ) -> jax.Array:
     """Product over `contract` axes, batch axes first, accumulated in float32."""
     dimensions = (((contract[0],), (contract[1],)), (left_batch, right_batch))
@@ -85,7 +84,8 @@ def _batched_dot(
 
 def own_part(q: jax.Array, keys: jax.Array, values: jax.Array) -> Part:
     """Attention of every token to itself alone: q `[B, T, K, R, h]`, the others `[B, T, K, h]`."""
-    score = jnp.sum(q.astype(jnp.float32) * keys.astype(jnp.float32)[:, :, :, None], axis=-1)
+    # A product, because XLA's sum over the last axis takes ten times as long on a CPU.
+    score = _batched_dot(q, keys, (4, 3), (0, 1, 2), (0, 1, 2))
     top = lax.stop_gradient(score)
     total = jnp.exp(score - top)
     return Part(top, total, total[..., None] * values.astype(jnp.float32)[:, :, :, None])
