@@ -1,13 +1,13 @@
 """Collects the scripted expert's rollouts into a dataset directory.
 
-python -m experiments.collect --out=data/real --config.prior_episodes=100000
+python -m experiments.collect --out=data/real --config.episodes=100000
 """
 
 from absl import flags
 
-from jaxrl_guided.lago.config import PRESETS
+from jaxrl_guided.lago.config import PRESETS, check_level
 from jaxrl_guided.runtime import app, config
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import UserError, validation
 
 _ENV = flags.DEFINE_enum("env", "clevr", ["clevr"], "Environment family.")
 _OUT = flags.DEFINE_string("out", None, "Dataset directory to write.", required=True)
@@ -22,6 +22,8 @@ def run() -> None:
     from jaxrl_guided.lago.stages import collect_data
 
     settings = _CONFIG.build()
+    with validation():
+        check_level(_ENV.value, settings.level)
     if Path(_OUT.value).exists():
         raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
     episodes = collect_data(settings, _HORIZON.value, _OUT.value)

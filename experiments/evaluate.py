@@ -10,7 +10,10 @@ from typing import Any
 
 from absl import flags
 
+from jaxrl_guided.lago import online
 from jaxrl_guided.lago.config import PRESETS, EvalConfig, OnlineConfig, check_level
+from jaxrl_guided.lago.judge import judge_policy
+from jaxrl_guided.lago.stages import load_trained
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import UserError, validation
 
@@ -24,17 +27,12 @@ _CONFIG = config.define({name: preset.online for name, preset in PRESETS.items()
 
 def run() -> None:
     """Prints success, return and length; greedy and sampled."""
-    from jaxrl_guided.lago import online
-    from jaxrl_guided.lago.judge import judge_policy
-    from jaxrl_guided.lago.stages import load_trained
-
     if (_ONLINE.value is None) == (_PRIOR.value is None):
         raise UserError("give one of --online and --prior")
     if _OUT.value and Path(_OUT.value).exists():
         raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
     if _ONLINE.value:
-        record = files.read_json(Path(_ONLINE.value) / "config.json")
-        settings = config.from_dict(OnlineConfig, record, "config.json")
+        settings = _settings_of(Path(_ONLINE.value))
     else:
         settings = dataclasses.replace(_CONFIG.build(), arm="prior")
     with validation():
@@ -48,6 +46,7 @@ def run() -> None:
         results = {level: judge_policy(judging, policy, level) for level in levels}
     else:
         prior = load_trained(str(_PRIOR.value))
+        online.check_inputs(judging, prior, None)
         results = {level: online.judge_trained_prior(judging, prior, level) for level in levels}
     for level, numbers in results.items():
         print(f"{settings.env}/{level}")
@@ -55,6 +54,17 @@ def run() -> None:
             print(f"  {name:16} " + "  ".join(f"{value:.3f}" for value in values))
     if _OUT.value:
         files.write_json(_OUT.value, results)
+
+
+def _settings_of(run_dir: Path) -> OnlineConfig:
+    """The configuration of a finished run."""
+    record = files.read_json(run_dir / "config.json")
+    if "config" not in record or not (run_dir / online.POLICY).is_dir():
+        raise UserError(
+            f"--online={run_dir} holds no policy: it is no run of train_online, is not finished, "
+            "or its arm has none"
+        )
+    return config.from_dict(OnlineConfig, record["config"], str(run_dir / "config.json"))
 
 
 if __name__ == "__main__":

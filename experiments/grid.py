@@ -18,7 +18,9 @@ from jaxrl_guided.runtime.errors import UserError
 RESULTS = Path("benchmarks/results")
 GRIDS = {"lago_clevr": FULL.cells(), "lago_tune": TRIALS}
 
-_CORES = flags.DEFINE_integer("cores", 0, "Cells at a time, one core each; 0: all cores.")
+_CORES = flags.DEFINE_integer(
+    "cores", 0, "Cells at a time, one core each; 0: all cores.", 0, len(versions.cores())
+)
 _ONLY = flags.DEFINE_string("only", "", "Run only cells whose id matches this expression.")
 _MAX_MINUTES = flags.DEFINE_float("max_minutes", float("inf"), "Start no cell after this time.")
 _PRIOR = flags.DEFINE_string("prior", str(RESULTS / "priors/smollm2_8_lora"), "Prior directory.")
@@ -30,14 +32,13 @@ _TABLE_ONLY = flags.DEFINE_bool("table_only", False, "Run nothing; write the tab
 def run(name: str) -> None:
     """Runs what is not finished, then writes the table of what is."""
     from jaxrl_guided.lago import grid
-    from jaxrl_guided.lago.artifact import load_prior
-    from jaxrl_guided.lago.stages import load_data
+    from jaxrl_guided.lago.stages import load_data, load_trained
 
     if name not in GRIDS:
         raise UserError(f"unknown grid '{name}'; choose one of {', '.join(GRIDS)}")
     wanted, results = GRIDS[name], RESULTS / "cells" / name
     if not _TABLE_ONLY.value:
-        load_prior(_PRIOR.value)
+        load_trained(_PRIOR.value)
         load_data(_DATA.value)
         done = grid.run_in_processes(
             wanted,

@@ -7,19 +7,23 @@ seeds, evaluates, and writes summary, curves, metrics and checkpoints. Whatever 
 the same command goes on where an earlier one stopped.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 from absl import flags
 
 from jaxrl_guided.lago.config import PRESETS, LagoConfig
-from jaxrl_guided.runtime import app, config
+from jaxrl_guided.runtime import app, config, versions
 from jaxrl_guided.runtime.rundir import RunDir
 
 _ENV = flags.DEFINE_enum("env", "clevr", ["clevr"], "Environment family.")
 _DATA = flags.DEFINE_string("data", None, "Use this dataset instead of collecting one.")
 _PRIOR = flags.DEFINE_string("prior", None, "Use this prior instead of training one.")
-_CORES = flags.DEFINE_integer("cores", 0, "Processes for online cells; 0: all cores.")
+_CORES = flags.DEFINE_integer(
+    "cores", 0, "Processes for online cells; 0: all cores.", 0, len(versions.cores())
+)
 _ONLY = flags.DEFINE_string("only", "", "Run only cells whose id matches this expression.")
 _MAX_MINUTES = flags.DEFINE_float("max_minutes", float("inf"), "Start no cell after this time.")
 _CONFIG = config.define(PRESETS)
@@ -27,37 +31,48 @@ _CONFIG = config.define(PRESETS)
 
 def run() -> None:
     """Runs the stages in order."""
-    from jaxrl_guided.lago.online import Stopped
     from jaxrl_guided.runtime import compile_cache, rundir
 
     settings = _CONFIG.build()
+    _check(settings)
     with rundir.open_run(app.RUN_DIR.value, "lago", settings) as run_dir:
+        if settings.quick_compile:
+            jax.config.update("jax_disable_most_optimizations", True)
         compile_cache.enable(Path(run_dir.path) / "compiled")
-        try:
-            data, prior = _offline(settings, run_dir)
-            _online(settings, run_dir, data, prior)
-        except Stopped:
-            print(f"stopped; the same command goes on from {run_dir.path}")
-            return
+        data, prior = _offline(settings, run_dir)
+        _online(settings, run_dir, data, prior)
         _report(settings, run_dir, prior)
+
+
+def _check(settings: LagoConfig) -> None:
+    """Raises UserError for whatever can be known before anything is written."""
+    from jaxrl_guided.lago.online import check_horizon, check_inputs
+    from jaxrl_guided.lago.stages import load_data, load_trained
+    from jaxrl_guided.runtime.cells import matching
+    from jaxrl_guided.runtime.errors import validation
+
+    matching(list(settings.cells()), _ONLY.value)
+    with validation():
+        episodes = load_data(_DATA.value) if _DATA.value else None
+        prior = load_trained(_PRIOR.value) if _PRIOR.value else None
+        if prior is None:
+            settings.prior.backbone.load()
+        if prior is None and episodes is not None:
+            longest = episodes.metadata["horizon"]
+            check_horizon(settings.online, longest, "the dataset, and so the prior, has")
+        # What arms lack is made later: an arm that needs nothing stands for all.
+        check_inputs(dataclasses.replace(settings.online, arm="random"), prior, episodes)
 
 
 def _offline(settings: LagoConfig, run_dir: RunDir) -> tuple[Path, Path]:
     """Paths of dataset and prior, made where they are not given or there already."""
-    from jaxrl_guided.lago.artifact import load_prior
     from jaxrl_guided.lago.stages import collect_data, load_data, train_prior
     from jaxrl_guided.runtime import rundir, signals
-    from jaxrl_guided.runtime.errors import validation
 
     root = Path(run_dir.path)
     data = Path(_DATA.value or root / "data")
     prior = Path(_PRIOR.value or root / "prior")
-    with validation():
-        if _PRIOR.value or prior.exists():
-            load_prior(prior)
-        else:
-            settings.prior.backbone.load()
-    if _DATA.value or data.exists():
+    if data.exists():
         episodes = load_data(data)
     else:
         episodes = collect_data(settings.data, settings.online.horizon, data)
@@ -76,8 +91,7 @@ def _offline(settings: LagoConfig, run_dir: RunDir) -> tuple[Path, Path]:
 def _online(settings: LagoConfig, run_dir: RunDir, data: Path, prior: Path) -> None:
     """Trains and evaluates all cells."""
     from jaxrl_guided.lago.grid import run_here, run_in_processes
-    from jaxrl_guided.lago.online import Stopped
-    from jaxrl_guided.runtime import versions
+    from jaxrl_guided.runtime.signals import Stopped
 
     root = Path(run_dir.path)
     places = (settings.cells(), prior, data, root / "cells", root / "results")
@@ -93,7 +107,7 @@ def _online(settings: LagoConfig, run_dir: RunDir, data: Path, prior: Path) -> N
     if done.failed:
         raise SystemExit(1)
     if done.left:
-        raise Stopped
+        raise Stopped(f"the same command goes on from {root}")
 
 
 def _report(settings: LagoConfig, run_dir: RunDir, prior: Path) -> None:

@@ -5,13 +5,10 @@
 Arms that start from behaviour cloning need `--data`. `--cell` and `--out` are how grids call it.
 """
 
-from typing import Any
-
 from absl import flags
 
-from jaxrl_guided.lago.config import ARMS, PRESETS, OnlineConfig
+from jaxrl_guided.lago.config import PRESETS, OnlineConfig
 from jaxrl_guided.runtime import app, config
-from jaxrl_guided.runtime.errors import UserError
 
 _PRIOR = flags.DEFINE_string("prior", None, "Prior directory, for guided arms.")
 _DATA = flags.DEFINE_string("data", None, "Dataset directory, for arms with behaviour cloning.")
@@ -24,34 +21,15 @@ _CONFIG = config.define({name: preset.online for name, preset in PRESETS.items()
 def run() -> None:
     """Trains and evaluates; prints the final success."""
     from jaxrl_guided.lago.cell import run_cell
-    from jaxrl_guided.lago.online import Stopped
-    from jaxrl_guided.runtime import compile_cache, files, rundir, signals
+    from jaxrl_guided.runtime import compile_cache, files
 
     if _CELL.value:
         settings = config.from_dict(OnlineConfig, files.read_json(_CELL.value), "--cell")
     else:
         settings = _CONFIG.build()
-    arm = ARMS[settings.arm]
-    for needed, value, flag in (
-        (arm.guided, _PRIOR.value, "--prior"),
-        (arm.from_bc, _DATA.value, "--data"),
-    ):
-        if needed and not value:
-            raise UserError(f"arm '{settings.arm}' needs {flag}")
     if _CACHE.value:
         compile_cache.enable(_CACHE.value)
-    with (
-        rundir.open_run(app.RUN_DIR.value, f"online-{settings.arm}", settings) as run_dir,
-        signals.catch_signals() as stop,
-    ):
-        try:
-            result = run_cell(settings, run_dir, stop, _PRIOR.value, _DATA.value, _OUT.value)
-        except Stopped:
-            raise UserError(f"stopped; the same command goes on from {run_dir.path}") from None
-    _print(settings, result)
-
-
-def _print(settings: OnlineConfig, result: dict[str, Any]) -> None:
+    result = run_cell(settings, _PRIOR.value, _DATA.value, app.RUN_DIR.value, _OUT.value)
     for level, numbers in result["final"].items():
         shown = ", ".join(f"{100 * x:.1f}" for x in numbers["success"])
         print(f"{settings.env}/{level} {settings.arm}: success {shown} %")

@@ -22,7 +22,6 @@ _CONFIG = config.define({name: preset.prior for name, preset in PRESETS.items()}
 
 def run() -> None:
     """Trains, with early stopping on held-out Real, and saves the best prior."""
-    from jaxrl_guided.lago.online import Stopped
     from jaxrl_guided.lago.stages import load_data, train_prior
     from jaxrl_guided.runtime import rundir, signals
 
@@ -39,11 +38,7 @@ def run() -> None:
         rundir.open_run(app.RUN_DIR.value, "prior", settings) as run_dir,
         signals.catch_signals() as stop,
     ):
-        try:
-            card = train_prior(settings, episodes, run_dir, _OUT.value, stop)
-        except Stopped:
-            print(f"stopped; the same command goes on from {run_dir.path}")
-            return
+        card = train_prior(settings, episodes, run_dir, _OUT.value, stop)
     print(
         f"prior in {_OUT.value}: held-out nll {card.training['held_out_nll']:.3f} "
         f"after {card.training['updates']} updates"

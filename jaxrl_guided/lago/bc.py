@@ -15,11 +15,13 @@ from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.normaliser import init_normaliser, normalise, update_normaliser
 from jaxrl_guided.learners.ppo import Policy
 from jaxrl_guided.networks.actor_critic import Network
+from jaxrl_guided.runtime.errors import UserError
 
 Batch = tuple[PyTree, jax.Array]
 """Observations and actions `[M, …]`."""
 
 _CHECKS = 20
+"""On held-out steps, equally spaced."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +30,7 @@ class BCConfig:
 
     Attributes:
       episodes: of the dataset, the first ones.
-      updates: optimiser steps.
+      updates: optimiser steps, rounded up to a multiple of the checks on held-out steps.
       batch: expert steps in each.
       learning_rate: of Adam.
     """
@@ -57,7 +59,8 @@ def expert_steps(episodes: Episodes, held_out: np.ndarray) -> tuple[Batch, Batch
     for part in (False, True):
         chosen = np.flatnonzero(episodes.is_expert & (held_out[instruction] == part))
         if not len(chosen):
-            raise ValueError(f"the dataset has no expert steps with held_out = {part}")
+            kind = "held-out" if part else "other"
+            raise UserError(f"the dataset has no expert steps on {kind} instructions: too small")
         obs = {
             "state": jnp.asarray(np.asarray(episodes.observations)[chosen]),
             "instruction": jnp.asarray(instruction[chosen], jnp.int32),
@@ -95,7 +98,7 @@ def clone(
     init_key, key = jax.random.split(key)
     params = network.init(init_key)
     checks = min(_CHECKS, config.updates)
-    keys = jax.random.split(key, (checks, config.updates // checks))
+    keys = jax.random.split(key, (checks, -(-config.updates // checks)))
     start = ((params, optimiser.init(params)), params, jnp.float32(jnp.inf))
     (_, best, least), _ = jax.lax.scan(stretch, start, keys)
     return Policy(best, normaliser), least

@@ -1,16 +1,18 @@
 """One cell of the online grid: reads what earlier stages wrote, runs an arm, writes its result."""
 
 import os
+from pathlib import Path
 from typing import Any
 
+from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
-from jaxrl_guided.lago.online import run_arm
+from jaxrl_guided.lago.online import TrainedPrior, check_inputs, run_arm
 from jaxrl_guided.lago.stages import load_data, load_trained
-from jaxrl_guided.runtime import cells
-from jaxrl_guided.runtime.checkpoint import file_hash
+from jaxrl_guided.runtime import cells, rundir
+from jaxrl_guided.runtime.checkpoint import content_hash, file_hash
 from jaxrl_guided.runtime.config import to_dict
-from jaxrl_guided.runtime.rundir import RunDir
-from jaxrl_guided.runtime.signals import StopFlag
+from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.signals import catch_signals
 
 PathLike = str | os.PathLike[str]
 
@@ -21,27 +23,53 @@ def cell_identity(config: OnlineConfig, prior: PathLike | None) -> dict[str, Any
     return {"config": to_dict(config), "prior": file_hash(prior) if guided and prior else None}
 
 
-def run_cell(
-    config: OnlineConfig,
-    run: RunDir,
-    stop: StopFlag,
-    prior: PathLike | None,
-    data: PathLike | None,
-    out: PathLike | None,
-) -> dict[str, Any]:
-    """Runs an arm with the prior and dataset at the given paths.
+def load_inputs(
+    config: OnlineConfig, prior: PathLike | None, data: PathLike | None
+) -> tuple[TrainedPrior | None, Episodes | None]:
+    """The prior and the expert's episodes, each where the arm uses it.
 
-    Args:
-      out: the result's JSON file, as `cells.write_result` writes it; None writes the summary only.
+    Raises:
+      UserError: they are missing, damaged, or do not fit the configuration.
     """
     arm = ARMS[config.arm]
     trained = load_trained(prior) if arm.guided and prior is not None else None
     expert = load_data(data, config.env) if arm.from_bc and data is not None else None
-    result = run_arm(config, run, stop, trained, expert)
-    record = {"config": to_dict(config), **result}
-    run.write_summary(record, _text(config, result))
+    with validation():
+        check_inputs(config, trained, expert)
+    return trained, expert
+
+
+def run_cell(
+    config: OnlineConfig,
+    prior: PathLike | None,
+    data: PathLike | None,
+    run_dir: PathLike | None,
+    out: PathLike | None = None,
+) -> dict[str, Any]:
+    """Runs an arm with the prior and dataset at the given paths.
+
+    Args:
+      run_dir: of this cell, made for its configuration, prior and data; None makes a new one.
+      out: the result's JSON file, as `cells.write_result` writes it; None writes the summary only.
+
+    Raises:
+      UserError: bad input, found before anything is written.
+      Stopped: by a signal; the same call goes on.
+    """
+    if out is not None and Path(out).exists():
+        raise UserError(f"--out={out} exists; choose another or remove it")
+    trained, expert = load_inputs(config, prior, data)
+    identity = cell_identity(config, prior)
+    begun_with = {"data": content_hash(expert.arrays()) if expert is not None else None}
+    with (
+        rundir.open_run(run_dir, f"online-{config.arm}", identity | begun_with) as run,
+        catch_signals() as stop,
+    ):
+        result = run_arm(config, run, stop, trained, expert)
+        record = {"config": to_dict(config), **result}
+        run.write_summary(record, _text(config, result))
     if out is not None:
-        cells.write_result(out, cell_identity(config, prior), record)
+        cells.write_result(out, identity, record)
     return result
 
 

@@ -13,6 +13,7 @@ from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 
+REWARDS = ("goal", "distance")
 HARD_FAMILIES = ("hard-two", "hard-three", "hard-order", "hard-sort")
 
 
@@ -68,6 +69,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, not {self.episodes}")
+        if not 0 <= self.random_fraction <= 1:
+            raise ValueError(f"random_fraction must be in [0, 1], not {self.random_fraction}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +152,12 @@ class OnlineConfig:
         check_level(self.env, self.level)
         if self.arm not in ARMS:
             raise ValueError(f"arm must be one of {', '.join(ARMS)}, not '{self.arm}'")
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"seeds must be different numbers from 0, not {self.seeds}")
+        if self.reward not in REWARDS:
+            raise ValueError(f"reward must be one of {', '.join(REWARDS)}, not '{self.reward}'")
+        for name in ("feature_size", "feature_scale", "horizon", "easy_steps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        check_seeds(self.seeds)
 
     @property
     def total_steps(self) -> int:
@@ -176,6 +183,7 @@ class LagoConfig:
       seeds: of every arm.
       seeds_per_cell: seeds that one cell trains side by side.
       processes: run each cell in a process of its own on one core (all in this one if false).
+      quick_compile: compile what runs in this process with few optimisations, in half the time.
       data, prior, online: the stages; `online` is filled in for each cell.
     """
 
@@ -184,14 +192,24 @@ class LagoConfig:
     seeds: tuple[int, ...] = (0, 1, 2)
     seeds_per_cell: int = 3
     processes: bool = True
+    quick_compile: bool = False
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     prior: PriorConfig = dataclasses.field(default_factory=PriorConfig)
     online: OnlineConfig = dataclasses.field(default_factory=OnlineConfig)
 
     def __post_init__(self) -> None:
         check_level(self.online.env, self.data.level)
+        check_seeds(self.seeds)
+        for name in ("pairs", "arms"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must not be empty")
         if self.seeds_per_cell < 1:
             raise ValueError(f"seeds_per_cell must be at least 1, not {self.seeds_per_cell}")
+        if self.online.bc.episodes > self.data.episodes:
+            raise ValueError(
+                f"online.bc.episodes {self.online.bc.episodes} must not be above data.episodes "
+                f"{self.data.episodes}"
+            )
         self.cells()
 
     def cells(self) -> dict[str, OnlineConfig]:
@@ -213,6 +231,12 @@ class LagoConfig:
         return [self.seeds[i : i + size] for i in range(0, len(self.seeds), size)]
 
 
+def check_seeds(seeds: tuple[int, ...]) -> None:
+    """Raises ValueError unless there are seeds, all different and not negative."""
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        raise ValueError(f"seeds must be different numbers from 0, not {seeds}")
+
+
 def check_level(env: str, level: str) -> None:
     """Raises ValueError, listing what exists, unless `env/level` is an environment."""
     if f"{env}/{level}" not in names():
@@ -226,7 +250,8 @@ SMOKE = LagoConfig(
     seeds=(0, 1),
     seeds_per_cell=2,
     processes=False,
-    data=DataConfig(episodes=2_000),
+    quick_compile=True,
+    data=DataConfig(episodes=600),
     prior=PriorConfig(
         backbone=BackboneChoice(name="nano", num_layers=2),
         lora=LoraConfig(rank=4, alpha=8.0),
@@ -236,8 +261,15 @@ SMOKE = LagoConfig(
         features="hashed",
         feature_size=64,
         horizon=20,
-        easy_steps=1_024,
-        ppo=PPOConfig(total_steps=2_048, num_envs=16, rollout_steps=32, minibatches=4, epochs=2),
+        easy_steps=512,
+        ppo=PPOConfig(
+            total_steps=1_024,
+            num_envs=16,
+            rollout_steps=32,
+            minibatches=4,
+            epochs=2,
+            schedule="constant",  # a run of any length is then the same program
+        ),
         network=NetworkConfig(hidden=(32,)),
         bc=BCConfig(episodes=500, updates=50),
         eval=EvalConfig(episodes=32, curve_points=2, curve_episodes=32),

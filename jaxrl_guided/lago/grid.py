@@ -15,10 +15,9 @@ from jaxrl_guided.lago.report import (
     gather,
     trials_record,
 )
-from jaxrl_guided.runtime import cells, files, rundir
+from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError
-from jaxrl_guided.runtime.signals import catch_signals
 
 PathLike = str | os.PathLike[str]
 Grid = Mapping[str, OnlineConfig]
@@ -81,12 +80,9 @@ def run_here(
     """Runs the unfinished cells one after another in this process."""
     finished = cells.load_grid(make_cells(wanted, prior), results)
     Path(results).mkdir(parents=True, exist_ok=True)
-    with catch_signals() as stop:
-        for name, cell in wanted.items():
-            if name in finished:
-                continue
-            with rundir.open_run(Path(work) / name, name, cell) as run:
-                run_cell(cell, run, stop, prior, data, Path(results) / f"{name}.json")
+    for name, cell in wanted.items():
+        if name not in finished:
+            run_cell(cell, prior, data, Path(work) / name, Path(results) / f"{name}.json")
 
 
 def report(wanted: Grid, prior: PathLike, results: PathLike, pictures: PathLike) -> dict[str, Any]:

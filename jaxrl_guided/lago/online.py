@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
+from jaxrl_guided.backbones import weights
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
@@ -39,7 +40,7 @@ from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
-from jaxrl_guided.runtime.signals import StopFlag
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 POLICY = "policy"
 """Directory of the final policy within a run."""
@@ -51,10 +52,6 @@ KICKSTART_END = 0.5
 PathLike = str | os.PathLike[str]
 
 
-class Stopped(Exception):
-    """The run was asked to stop; what was done is saved."""
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainedPrior:
     """A prior in memory, as `artifact.load_prior` gives it."""
@@ -63,6 +60,32 @@ class TrainedPrior:
     prior: Prior
     tokenizer: Tokenizer
     expert_steps: int
+
+
+def check_inputs(config: OnlineConfig, prior: TrainedPrior | None, expert: Episodes | None) -> None:
+    """Raises UserError where an arm lacks something or its inputs do not fit its configuration."""
+    arm = ARMS[config.arm]
+    if arm.guided and prior is None:
+        raise UserError(f"arm '{config.arm}' needs a prior, --prior")
+    if arm.from_bc and expert is None:
+        raise UserError(f"arm '{config.arm}' needs expert data, --data")
+    if prior is not None:
+        check_horizon(config, prior.spec.horizon, "the prior was trained for")
+    if expert is not None and config.bc.episodes > expert.num_episodes:
+        raise UserError(
+            f"bc.episodes is {config.bc.episodes}, but the dataset has {expert.num_episodes}"
+        )
+    if config.features == "minilm":
+        weights.find("all-minilm-l6-v2")
+
+
+def check_horizon(config: OnlineConfig, longest: int, what: str) -> None:
+    """Raises UserError where episodes would be longer than those of the prior."""
+    if config.horizon > longest:
+        raise UserError(
+            f"horizon is {config.horizon}, but {what} episodes of {longest} steps; shorten it, or "
+            "train a prior on longer episodes"
+        )
 
 
 def run_arm(
@@ -86,22 +109,15 @@ def run_arm(
       JSON data: `final` results by evaluation level and kind, `curve`, `steps`, and the cost.
 
     Raises:
+      UserError: see `check_inputs`.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
+    check_inputs(config, prior, expert)
     arm, started = ARMS[config.arm], time.monotonic()
-    if arm.guided and prior is None:
-        raise ValueError(f"arm '{config.arm}' needs a prior")
-    if arm.from_bc and expert is None:
-        raise ValueError(f"arm '{config.arm}' needs expert data")
-    if prior is not None and config.horizon > prior.spec.horizon:
-        raise UserError(
-            f"horizon is {config.horizon}, but the prior was trained for episodes of "
-            f"{prior.spec.horizon} steps; train one on longer episodes"
-        )
     results: dict[str, Any] = {"steps": 0, "curve": {"steps": [], "success": []}}
     results["expert_steps"] = prior.expert_steps if prior is not None else 0
     if expert is not None:
-        expert = _first_episodes(expert, config.bc.episodes)
+        expert = expert.select(np.arange(config.bc.episodes))
         results["expert_steps"] = int(expert.is_expert.sum())
     judge: Callable[[str], dict[str, Any]]
     if config.arm == "random":
@@ -163,7 +179,7 @@ def _train(
         guidance = make_guidance(prior.spec, _guidance_config(config))
     ppo = make_ppo(env, network, ppo_config, guidance)
     keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
-    state = jax.jit(jax.vmap(ppo.init))(keys)
+    state = jax.vmap(ppo.init)(keys)
     if start is not None:
         state = dataclasses.replace(state, policy=start)
     with Checkpointer(run.checkpoints, config) as checkpoints:
@@ -225,14 +241,8 @@ def _segments(
                 curve["success"].append(judged["success"])
             checkpoints.save(reached, state, {"curve": curve})
             if stop.requested:
-                raise Stopped
+                raise Stopped(f"the same command goes on from {run.path}")
     return state, curve
-
-
-def _first_episodes(expert: Episodes, count: int) -> Episodes:
-    if count > expert.num_episodes:
-        raise UserError(f"bc.episodes is {count}, but the dataset has {expert.num_episodes}")
-    return expert.select(np.arange(count))
 
 
 def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:

@@ -15,16 +15,16 @@ from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import PriorCard, load_prior, new_prior, save_prior
 from jaxrl_guided.lago.config import DataConfig, PriorConfig
-from jaxrl_guided.lago.online import Stopped, TrainedPrior
-from jaxrl_guided.lago.prior import PriorSpec, PyTree, merge_trainable
+from jaxrl_guided.lago.online import TrainedPrior
+from jaxrl_guided.lago.prior import PyTree, merge_trainable
 from jaxrl_guided.lago.sft import SFT, Rows, SFTState, make_sft, pack_rows
-from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.checkpoint import Checkpointer, content_hash
 from jaxrl_guided.runtime.config import to_dict
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
-from jaxrl_guided.runtime.signals import StopFlag
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 PathLike = str | os.PathLike[str]
 
@@ -83,6 +83,7 @@ def train_prior(
     """Fine-tunes a prior with early stopping on held-out Real and saves the best at `path`.
 
     Raises:
+      UserError: `path` exists, or `run` has begun with other episodes.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
     if Path(path).exists():
@@ -103,17 +104,24 @@ def train_prior(
     spec, prior, tokenizer, backbone_hash = new_prior(
         config.backbone, fields, mean, std, config.sft.seed
     )
-    train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out)
-    eval_rows = _sample_rows(pack_rows(episodes, config.sft.row_steps, held_out), config)
+    with validation():
+        train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out)
+        eval_rows = pack_rows(episodes, config.sft.row_steps, held_out)
+    eval_rows = _sample_rows(eval_rows, config.sft.eval_rows)
     tokens, length = (jnp.asarray(x) for x in tokenizer.encode(instructions.texts))
     sft = make_sft(spec, config.sft)
     state, fixed = sft.init(prior)
-    start = _Progress(
+    progress = _Progress(
         state, jax.tree.map(jnp.array, state.trainable), jnp.float32(jnp.inf), jnp.int32(0)
     )
     data = (fixed, train_rows, eval_rows, (tokens, length))
+    meta = {"data": content_hash(episodes.arrays())}
     with Checkpointer(run.checkpoints, config) as checkpoints:
-        progress = _tune(config, spec, sft, start, data, run, checkpoints, stop)
+        if checkpoints.latest_step():
+            progress, found = checkpoints.restore(progress)
+            if found.get("data", meta["data"]) != meta["data"]:
+                raise UserError(f"--run_dir={run.path} has begun with another dataset")
+        progress = _tune(config, sft, progress, data, run, checkpoints, meta, stop)
     card = PriorCard(
         choice=config.backbone,
         spec=spec,
@@ -132,28 +140,26 @@ def train_prior(
     return card
 
 
-def _sample_rows(rows: Rows, config: PriorConfig) -> Rows:
-    """At most `eval_rows` rows, equally spaced."""
+def _sample_rows(rows: Rows, most: int) -> Rows:
+    """At most `most` rows, equally spaced."""
     count = rows.counts.shape[0]
-    chosen = np.linspace(0, count - 1, min(count, config.sft.eval_rows)).astype(int)
+    chosen = np.linspace(0, count - 1, min(count, most)).astype(int)
     return jax.tree.map(lambda x: x[chosen], rows)
 
 
 def _tune(
     config: PriorConfig,
-    spec: PriorSpec,
     sft: SFT,
     progress: _Progress,
     data: tuple[PyTree, Rows, Rows, tuple[jax.Array, jax.Array]],
     run: RunDir,
     checkpoints: Checkpointer,
+    meta: dict[str, str],
     stop: StopFlag,
 ) -> _Progress:
-    """Updates and evaluations in turn until nothing improves, from the last checkpoint on."""
+    """Updates and evaluations in turn until nothing improves; saves after each evaluation."""
     fixed, train_rows, eval_rows, texts = data
-    limit, done = config.sft.max_updates, checkpoints.latest_step() or 0
-    if done:
-        progress, _ = checkpoints.restore(progress)
+    limit, done = config.sft.max_updates, int(progress.state.step)
     name = f"fine-tune {config.backbone.name}"
     with (
         MetricsWriter(run.path, resume_step=done if done else -1) as metrics,
@@ -178,7 +184,7 @@ def _tune(
             numbers |= {f"held_out_{k}": float(v) for k, v in judged.items()}
             metrics.write(done, numbers)
             bar.update(done, **{k: numbers[k] for k in ("held_out_nll", "held_out_accuracy")})
-            checkpoints.save(done, progress)
+            checkpoints.save(done, progress, meta)
             if stop.requested:
-                raise Stopped
+                raise Stopped(f"the same command goes on from {run.path}")
     return progress

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from absl import app, flags, logging
 
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.signals import Stopped
 
 USAGE_EXIT_CODE = 2
 INTERRUPT_EXIT_CODE = 130
@@ -37,7 +38,8 @@ def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
     `positional` names the arguments that must stand beside the flags, all of them required.
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
-    anything else that `run` raises is a bug and keeps its traceback.
+    work that was stopped exits with 130, so that nobody takes it for finished; anything else that
+    `run` raises is a bug and keeps its traceback.
     """
 
     def run_guarded(argv: list[str]) -> None:
@@ -55,6 +57,9 @@ def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
             if _DEBUG_TRACE.value:
                 traceback.print_exc()
             _fail(str(error))
+        except Stopped as stopped:
+            print(f"stopped; {stopped}", file=sys.stderr)
+            sys.exit(INTERRUPT_EXIT_CODE)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             sys.exit(INTERRUPT_EXIT_CODE)

@@ -96,6 +96,22 @@ def load_grid(cells: Sequence[Cell], directory: files.PathLike) -> dict[str, dic
     return {cell.id: _read_cell(path, cell) for cell, path in pairs if path.exists()}
 
 
+def matching(ids: Sequence[str], only: str) -> list[str]:
+    """The ids that contain the regular expression `only`.
+
+    Raises:
+      UserError: it is none, or no id contains it.
+    """
+    try:
+        pattern = re.compile(only)
+    except re.error as error:
+        raise UserError(f"--only={only} is no regular expression: {error}") from error
+    found = [name for name in ids if pattern.search(name)]
+    if not found:
+        raise UserError(f"--only={only} matches no cell; ids look like {list(ids)[:3]}")
+    return found
+
+
 class _Running:
     """A cell's process, pinned to one core; its output goes to a log that success removes."""
 
@@ -137,13 +153,8 @@ def _select(
     ids = [cell.id for cell in cells]
     if len(set(ids)) != len(ids):
         raise UserError(f"cells need different ids; twice: {[i for i in ids if ids.count(i) > 1]}")
-    try:
-        pattern = re.compile(only)
-    except re.error as error:
-        raise UserError(f"--only={only} is no regular expression: {error}") from error
-    chosen = [cell for cell in cells if pattern.search(cell.id)]
-    if not chosen:
-        raise UserError(f"--only={only} matches no cell; ids look like {ids[:3]}")
+    wanted = set(matching(ids, only))
+    chosen = [cell for cell in cells if cell.id in wanted]
     finished = load_grid(chosen, directory)
     return [cell for cell in chosen if cell.id not in finished], list(finished)
 

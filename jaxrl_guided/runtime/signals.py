@@ -10,6 +10,10 @@ from types import FrameType
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Stopped(Exception):
+    """Work ended early because it was asked to; what was done is saved. The message says where."""
+
+
 @dataclasses.dataclass
 class StopFlag:
     """`signum` is the signal that asked for the stop, 0 while none has."""
