@@ -28,7 +28,7 @@ types: setup-dev
 	$(PY) -m mypy
 
 test-fast: setup-dev
-	$(PY) -m pytest -m "not slow and not parity and not device"
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not parity and not device"
 
 smoke: setup-dev
 	rm -rf runs/smoke && $(PY) -m experiments.lago --preset=smoke --run_dir=runs/smoke
@@ -38,7 +38,7 @@ test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparison
 
 test-parity: setup-dev,parity   ## live comparisons with torch
 	@$(PY) -m experiments.fetch_weights
-	$(PY) -m pytest -m "parity and not device"
+	$(PY) -m pytest -n 2 --dist loadfile -m "parity and not device"
 
 device-check: setup-dev   ## at most 5 minutes on a machine with an accelerator
 	$(PY) -m pytest -m device

@@ -18,9 +18,15 @@ PathLike = str | os.PathLike[str]
 
 
 def cell_identity(config: OnlineConfig, prior: PathLike | None) -> dict[str, Any]:
-    """What decides a cell's result: its configuration and, for guided arms, the prior's content."""
-    guided = ARMS[config.arm].guided and prior is not None
-    return {"config": to_dict(config), "prior": file_hash(prior) if guided and prior else None}
+    """What decides a cell's result: its configuration and, for guided arms, the prior's content.
+
+    Parts that an arm does not use are left out, so that choosing them anew voids no result.
+    """
+    arm, settings = ARMS[config.arm], to_dict(config)
+    for part, used in (("guidance", arm.guided), ("bc", arm.from_bc), ("ppo", arm.learns)):
+        if not used:
+            del settings[part]
+    return {"config": settings, "prior": file_hash(prior) if arm.guided and prior else None}
 
 
 def load_inputs(

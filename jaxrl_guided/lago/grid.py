@@ -36,10 +36,11 @@ def estimate_minutes(cell: cells.Cell) -> float:
     """Expected minutes on one core."""
     config = cell.config["config"]
     arm = ARMS[config["arm"]]
+    if not arm.learns:
+        return 0.5
     steps = config["easy_steps"] if config["level"] == "easy" else config["ppo"]["total_steps"]
     rate = _STEPS_PER_MINUTE["guided" if arm.guided else "plain"]
-    work = steps * arm.steps_factor * len(config["seeds"]) if arm.learns else 0
-    return 0.5 + work / rate
+    return 0.5 + steps * arm.steps_factor * len(config["seeds"]) / rate
 
 
 def run_in_processes(
