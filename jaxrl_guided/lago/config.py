@@ -213,22 +213,20 @@ class LagoConfig:
         self.cells()
 
     def cells(self) -> dict[str, OnlineConfig]:
-        """All online runs by id, as `real-goal-lago-0`; arms that do not learn come once."""
+        """All online runs by id, as `real-goal-lago-0`; what does not learn has but one."""
         found = {}
         for pair in self.pairs:
             level, _, reward = pair.partition(":")
             for arm in self.arms:
                 if arm not in ARMS:
                     raise ValueError(f"arms must be out of {', '.join(ARMS)}, not '{arm}'")
-                for seeds in self._groups():
+                size = self.seeds_per_cell if ARMS[arm].learns else len(self.seeds)
+                for first in range(0, len(self.seeds), size):
+                    seeds = self.seeds[first : first + size]
                     changes: dict[str, Any] = {"level": level, "reward": reward}
                     cell = dataclasses.replace(self.online, arm=arm, seeds=seeds, **changes)
                     found[f"{level}-{reward}-{arm}-{'_'.join(map(str, seeds))}"] = cell
         return found
-
-    def _groups(self) -> list[tuple[int, ...]]:
-        size = self.seeds_per_cell
-        return [self.seeds[i : i + size] for i in range(0, len(self.seeds), size)]
 
 
 def check_seeds(seeds: tuple[int, ...]) -> None:

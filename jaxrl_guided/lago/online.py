@@ -34,7 +34,7 @@ from jaxrl_guided.lago.judge import (
 from jaxrl_guided.lago.prior import Prior, PriorSpec
 from jaxrl_guided.learners.normaliser import init_normaliser
 from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
-from jaxrl_guided.learners.train import make_chunk, summarise, train
+from jaxrl_guided.learners.train import Chunk, make_chunk, summarise, train
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.metrics import MetricsWriter
@@ -171,42 +171,50 @@ def _train(
     frozen: FrozenPrior | None,
 ) -> tuple[Policy, dict[str, Any]]:
     """The policies of all seeds after training, and the curve."""
-    ppo_config = _ppo_config(config)
-    env = level_env(config, config.level, ppo_config.num_envs)
-    network = make_network(config, config.level, env)
-    guidance = None
-    if frozen is not None and prior is not None:
-        guidance = make_guidance(prior.spec, _guidance_config(config))
-    ppo = make_ppo(env, network, ppo_config, guidance)
+    # All that decides the program: arms that share it are compiled once.
+    shared = dataclasses.replace(config, arm="ppo", seeds=(0,), ppo=_ppo_config(config))
+    guided = (
+        (prior.spec, _guidance_config(config)) if prior is not None and frozen is not None else None
+    )
+    ppo, chunk = _program(shared, guided)
     keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
     state = jax.vmap(ppo.init)(keys)
     if start is not None:
         state = dataclasses.replace(state, policy=start)
     with Checkpointer(run.checkpoints, config) as checkpoints:
-        state, curve = _segments(config, run, stop, ppo, state, frozen, checkpoints)
-    return state.policy, {
-        "steps": ppo_config.steps_at(ppo_config.iterations),
-        "curve": curve,
-    }
+        state, curve = _segments(config, run, stop, (ppo, chunk), state, frozen, checkpoints)
+    return state.policy, {"steps": ppo.config.steps_at(ppo.config.iterations), "curve": curve}
+
+
+@functools.lru_cache(maxsize=4)
+def _program(
+    config: OnlineConfig, guided: tuple[PriorSpec, GuidanceConfig] | None
+) -> tuple[PPO, Chunk]:
+    """PPO on a level for any number of seeds, and its compiled loop."""
+    env = level_env(config, config.level, config.ppo.num_envs)
+    network = make_network(config, config.level, env)
+    guidance = make_guidance(*guided) if guided is not None else None
+    ppo = make_ppo(env, network, config.ppo, guidance)
+    return ppo, make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
 
 
 def _segments(
     config: OnlineConfig,
     run: RunDir,
     stop: StopFlag,
-    ppo: PPO,
+    program: tuple[PPO, Chunk],
     state: PPOState,
     frozen: FrozenPrior | None,
     checkpoints: Checkpointer,
 ) -> tuple[PPOState, dict[str, Any]]:
     """Trains from the last checkpoint to the end; evaluates and saves after every segment."""
+    ppo, chunk = program
     total, steps_at = ppo.config.iterations, ppo.config.steps_at
     curve: dict[str, Any] = {"steps": [], "success": []}
     done = checkpoints.latest_step() or 0
     if done:
         state, meta = checkpoints.restore(state)
         curve = meta["curve"]
-    chunk = make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
     points = min(config.eval.curve_points, total)
     targets = sorted({round(total * (i + 1) / points) for i in range(points)})
     name = f"{config.level}-{config.reward}-{config.arm}"

@@ -3,7 +3,10 @@
 import jax
 import pytest
 
+from jaxrl_guided.envs import registry
+from jaxrl_guided.envs.clevr.instructions import LEVELS
 from jaxrl_guided.lago.prior import encode_texts
+from tests.lago.toy_env import make_toy
 from tests.lago.toys import small_prior, toy_texts
 
 
@@ -20,3 +23,10 @@ def scored_prior(request):
     """(spec, prior, text table) of both kinds of history."""
     spec, prior = small_prior(request.param)
     return spec, prior, jax.jit(lambda p, t: encode_texts(spec, p, *t))(prior, toy_texts())
+
+
+@pytest.fixture
+def toy_family(monkeypatch):
+    """Environments `toy/LEVEL`, for the length of a test."""
+    family = registry._Family(make_toy, lambda: LEVELS)
+    monkeypatch.setitem(registry._FAMILIES, "toy", family)

@@ -86,6 +86,8 @@ def test_validation_leaves_bugs_alone():
 
 
 def test_stopped_work_is_not_taken_for_finished(tmp_path):
-    body = "from jaxrl_guided.runtime import signals\ndef run():\n    raise signals.Stopped('go on')"
+    body = (
+        "from jaxrl_guided.runtime import signals\ndef run():\n    raise signals.Stopped('go on')"
+    )
     result = run_script(tmp_path, body)
     assert (result.returncode, result.stderr) == (130, "stopped; go on\n")

@@ -1,0 +1,154 @@
+"""Presets, cells, trials, and what the configuration refuses."""
+
+import collections
+import dataclasses
+import json
+
+import pytest
+
+from jaxrl_guided.envs import make
+from jaxrl_guided.lago.config import (
+    ARMS,
+    DEMO,
+    FULL,
+    HARD_FAMILIES,
+    PRESETS,
+    SMOKE,
+    DataConfig,
+    EvalConfig,
+    LagoConfig,
+    OnlineConfig,
+)
+from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
+from jaxrl_guided.runtime.config import from_dict, to_dict
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_json_and_its_levels_exist(name):
+    preset = PRESETS[name]
+    assert from_dict(LagoConfig, json.loads(json.dumps(to_dict(preset)))) == preset
+    for cell in preset.cells().values():
+        assert from_dict(OnlineConfig, json.loads(json.dumps(to_dict(cell)))) == cell
+        for level in cell.eval_levels:
+            make(f"{cell.env}/{level}", reward=cell.reward, horizon=cell.horizon)
+
+
+def test_the_cells_of_the_reported_experiment():
+    cells = FULL.cells()
+    learning = [name for name, arm in ARMS.items() if arm.learns]
+    assert len(cells) == 6 * (10 * len(learning) + len(ARMS) - len(learning))
+    assert "real-goal-lago-0" in cells
+    assert "hard-goal-ppo_10x-9" in cells
+    assert "rephrase-distance-prior-0_1_2_3_4_5_6_7_8_9" in cells
+    pairs = {(cell.level, cell.reward) for cell in cells.values()}
+    assert pairs == {
+        ("real", "goal"),
+        ("real", "distance"),
+        ("rephrase", "goal"),
+        ("rephrase", "distance"),
+        ("easy", "goal"),
+        ("hard", "goal"),
+    }
+    seeds = collections.defaultdict(list)
+    for cell in cells.values():
+        seeds[cell.level, cell.reward, cell.arm] += cell.seeds
+    assert all(sorted(found) == list(range(10)) for found in seeds.values())
+    # Arms differ in nothing but their name, their level and their seeds.
+    same = {
+        dataclasses.replace(c, arm="ppo", level="real", reward="goal", seeds=(0,))
+        for c in cells.values()
+    }
+    assert same == {dataclasses.replace(FULL.online, arm="ppo")}
+
+
+def test_seeds_are_shared_out_to_cells():
+    config = dataclasses.replace(
+        SMOKE, pairs=("easy:goal",), arms=("random", "ppo"), seeds=(3, 1, 2), seeds_per_cell=2
+    )
+    assert list(config.cells()) == [
+        "easy-goal-random-3_1_2",
+        "easy-goal-ppo-3_1",
+        "easy-goal-ppo-2",
+    ]
+    assert config.cells()["easy-goal-ppo-2"].seeds == (2,)
+
+
+def test_steps_and_evaluation_levels_of_an_arm():
+    def cell(level, arm):
+        return dataclasses.replace(FULL.online, level=level, arm=arm)
+
+    assert cell("real", "ppo").total_steps == 500_000
+    assert cell("real", "lago").total_steps == 500_000
+    assert cell("real", "ppo_10x").total_steps == 5_000_000
+    assert cell("easy", "kickstart").total_steps == 100_000
+    assert cell("easy", "ppo_10x").total_steps == 1_000_000
+    assert cell("real", "prior").total_steps == 0
+    assert cell("hard", "ppo").eval_levels == HARD_FAMILIES
+    assert cell("rephrase", "ppo").eval_levels == ("rephrase",)
+
+
+def test_demo_and_full_compare_with_at_least_three_seeds():
+    assert len(DEMO.seeds) >= 3
+    assert FULL.seeds == tuple(range(10))
+    assert set(DEMO.arms) == set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
+
+
+def test_trials_see_real_alone_and_seeds_of_their_own():
+    assert {(t.level, t.reward, t.seeds) for t in TRIALS.values()} == {
+        ("real", "goal", TUNING_SEEDS)
+    }
+    assert not set(TUNING_SEEDS) & set(FULL.seeds)
+    counts = collections.Counter(t.arm for t in TRIALS.values())
+    assert counts["ppo"] >= counts["lago"] > 0
+    assert set(counts) == {"ppo", "lago"}
+    assert len(set(TRIALS.values())) == len(TRIALS)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"level": "medium"}, "unknown 'clevr/medium'; choose one of clevr/real"),
+        ({"env": "mars"}, "unknown 'mars/real'"),
+        ({"arm": "sac"}, "arm must be one of random, bc, prior, .*, not 'sac'"),
+        ({"reward": "sparse"}, "reward must be one of goal, distance, not 'sparse'"),
+        ({"seeds": ()}, "seeds must be different numbers from 0"),
+        ({"seeds": (1, 1)}, "seeds must be different"),
+        ({"seeds": (-1,)}, "seeds must be different numbers from 0"),
+        ({"feature_size": -1}, "feature_size must be positive, not -1"),
+        ({"feature_scale": 0.0}, "feature_scale must be positive"),
+        ({"horizon": 0}, "horizon must be positive, not 0"),
+        ({"easy_steps": -5}, "easy_steps must be positive"),
+    ],
+)
+def test_an_online_run_that_makes_no_sense_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        OnlineConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"pairs": ("real",)}, "reward must be one of"),
+        ({"pairs": ("real:sparse",)}, "reward must be one of"),
+        ({"pairs": ("medium:goal",)}, "unknown 'clevr/medium'"),
+        ({"pairs": ()}, "pairs must not be empty"),
+        ({"arms": ()}, "arms must not be empty"),
+        ({"arms": ("ppo", "sac")}, "arms must be out of .*, not 'sac'"),
+        ({"seeds": (0, 0)}, "seeds must be different"),
+        ({"seeds_per_cell": 0}, "seeds_per_cell must be at least 1"),
+        ({"data": DataConfig(level="medium")}, "unknown 'clevr/medium'"),
+        ({"data": DataConfig(episodes=6_399)}, "online.bc.episodes 6400 must not be above"),
+    ],
+)
+def test_an_experiment_that_makes_no_sense_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        LagoConfig(**changes)
+
+
+def test_sizes_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="episodes must be at least 1, not 0"):
+        DataConfig(episodes=0)
+    with pytest.raises(ValueError, match="random_fraction must be in"):
+        DataConfig(random_fraction=1.5)
+    with pytest.raises(ValueError, match="curve_points must be at least 1, not -2"):
+        EvalConfig(curve_points=-2)

@@ -1,0 +1,141 @@
+"""The offline stages: exact resume of fine-tuning, and what they refuse."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from jaxrl_guided.envs.clevr.env import ACTION_MAP
+from jaxrl_guided.lago import stages
+from jaxrl_guided.lago.artifact import PriorError, load_prior
+from jaxrl_guided.lago.config import DataConfig
+from jaxrl_guided.lago.stages import collect_data, load_data, load_trained, train_prior
+from jaxrl_guided.runtime.checkpoint import file_hash
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.rundir import open_run
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
+from tests.lago.tiny import HORIZON, PRIOR, expert_episodes, write_prior
+
+
+def run(path, out, episodes, flag=None, config=PRIOR):
+    with open_run(path, "prior", config) as directory:
+        return train_prior(config, episodes, directory, out, flag or StopFlag())
+
+
+class Stopping(StopFlag):
+    """A stop is asked for when it is looked at for the n-th time."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+
+    @property
+    def requested(self):
+        self.count -= 1
+        return self.count == 0
+
+
+def test_stopped_fine_tuning_goes_on_exactly(tmp_path):
+    episodes = expert_episodes()
+    card = run(tmp_path / "whole", tmp_path / "prior", episodes)
+    assert card.training["updates"] == 6
+    assert card.training["expert_steps"] == episodes.num_steps
+    assert (card.action_map, card.spec.horizon) == (ACTION_MAP, HORIZON)
+    for count in (1, 1):  # after each of the first two evaluations
+        with pytest.raises(Stopped, match=f"goes on from {tmp_path / 'cut'}"):
+            run(tmp_path / "cut", tmp_path / "cut_prior", episodes, Stopping(count))
+        assert not (tmp_path / "cut_prior").exists()
+    run(tmp_path / "cut", tmp_path / "cut_prior", episodes)
+    assert file_hash(tmp_path / "cut_prior") == file_hash(tmp_path / "prior")
+    metrics = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "cut")]
+    rows = [[json.loads(line) for line in text.splitlines()] for text in metrics]
+    for row in rows[0] + rows[1]:
+        row.pop("time", None)
+    assert [row["step"] for row in rows[1]] == [2, 4, 6]
+    assert [r["held_out_nll"] for r in rows[1]] == [r["held_out_nll"] for r in rows[0]]
+
+
+def test_the_best_prior_is_saved_and_nothing_is_trained_in_vain(tmp_path, monkeypatch):
+    """Held-out losses are made up: better, then worse until patience ends."""
+    losses = iter([1.0, 0.5, 0.7, 0.6, 0.1])
+    trained = []
+    make_sft = stages.make_sft
+
+    def spy(spec, config):
+        sft = make_sft(spec, config)
+
+        def evaluate(trainable, *rest):
+            trained.append({k: np.asarray(v) for k, v in trainable["heads"]["policy"].items()})
+            return {"nll": np.float32(next(losses)), "accuracy": np.float32(0)}
+
+        return dataclasses.replace(sft, evaluate=evaluate)
+
+    monkeypatch.setattr(stages, "make_sft", spy)
+    config = dataclasses.replace(
+        PRIOR, sft=dataclasses.replace(PRIOR.sft, max_updates=10, patience=2)
+    )
+    card = run(tmp_path / "run", tmp_path / "prior", expert_episodes(), config=config)
+    assert (card.training["updates"], card.training["held_out_nll"]) == (8, 0.5)
+    saved = load_prior(tmp_path / "prior")[1].heads["policy"]
+    for name, best in trained[1].items():
+        np.testing.assert_array_equal(saved[name], best)
+        assert np.any(best != trained[3][name])
+
+
+def test_an_existing_prior_is_left_alone(tmp_path):
+    path = write_prior(tmp_path / "prior")
+    before = file_hash(path)
+    with pytest.raises(UserError, match=f"prior directory {path} exists"):
+        run(tmp_path / "run", path, expert_episodes())
+    assert file_hash(path) == before
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    with pytest.raises(Stopped):
+        run(tmp_path / "run", tmp_path / "prior", expert_episodes(), Stopping(1))
+    with pytest.raises(UserError, match=r"--run_dir=.*run has begun with another dataset"):
+        run(tmp_path / "run", tmp_path / "prior", expert_episodes(seed=1))
+    assert not (tmp_path / "prior").exists()
+
+
+def test_data_without_held_out_episodes_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no episodes to pack"):
+        run(tmp_path / "run", tmp_path / "prior", expert_episodes(1))
+
+
+def test_data_of_another_environment_is_refused(tmp_path):
+    expert_episodes(env="metaworld/real").save(tmp_path / "data")
+    with pytest.raises(UserError, match="is of environment 'metaworld', but 'clevr' is needed"):
+        load_data(tmp_path / "data")
+    assert load_data(tmp_path / "data", "metaworld").num_episodes == 60
+    with pytest.raises(UserError, match="is no dataset directory"):
+        load_data(tmp_path / "nothing")
+
+
+def test_a_damaged_dataset_is_refused(tmp_path):
+    expert_episodes(env="clevr/real").save(tmp_path / "data")
+    path = tmp_path / "data" / "actions.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"actions.npy: is truncated"):
+        load_data(tmp_path / "data")
+
+
+def test_a_prior_with_another_action_map_is_refused(tmp_path):
+    path = write_prior(
+        tmp_path / "prior", action_map={**ACTION_MAP, "action": "direction * 5 + ball"}
+    )
+    with pytest.raises(PriorError, match=r"trained for actions .*; train a prior for it"):
+        load_trained(path)
+    assert load_trained(write_prior(tmp_path / "right")).expert_steps == 7
+
+
+@pytest.mark.slow
+def test_collected_data_is_saved_as_configured(tmp_path):
+    config = DataConfig(level="easy", episodes=30, random_fraction=0.5, seed=3)
+    collected = collect_data(config, 8, tmp_path / "data")
+    loaded = load_data(tmp_path / "data")
+    assert loaded.num_episodes == 30
+    assert loaded.metadata == collected.metadata
+    assert (loaded.metadata["level"], loaded.metadata["horizon"]) == ("easy", 8)
+    assert loaded.metadata["random_fraction"] == 0.5

@@ -1,0 +1,100 @@
+"""The whole pipeline in seconds: toy environment, random backbone of one layer, few steps."""
+
+import dataclasses
+
+import numpy as np
+
+from jaxrl_guided.envs.clevr.env import ACTION_MAP
+from jaxrl_guided.envs.clevr.instructions import instruction_set
+from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.lago.artifact import BackboneChoice, PriorCard, new_prior, save_prior
+from jaxrl_guided.lago.bc import BCConfig
+from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, PriorConfig
+from jaxrl_guided.lago.guidance import GuidanceConfig
+from jaxrl_guided.lago.online import TrainedPrior
+from jaxrl_guided.lago.sft import SFTConfig
+from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.networks.actor_critic import NetworkConfig
+from tests.lago.toy_env import NUM_ACTIONS, STATE, right_action
+
+HORIZON = 4
+BACKBONE = BackboneChoice(name="nano", num_layers=1)
+PRIOR = PriorConfig(
+    backbone=BACKBONE,
+    finetune="frozen",
+    sft=SFTConfig(max_updates=6, batch_rows=2, row_steps=8, eval_every=2, eval_rows=4),
+)
+
+
+def online_config(**changes):
+    """Four PPO iterations of 8 environments, two of them before the first evaluation."""
+    config = OnlineConfig(
+        env="toy",
+        level="hard-sort",
+        seeds=(0, 1),
+        features="hashed",
+        feature_size=16,
+        horizon=HORIZON,
+        easy_steps=64,
+        network=NetworkConfig(hidden=(8,)),
+        ppo=PPOConfig(total_steps=128, num_envs=8, rollout_steps=4, minibatches=2, epochs=1),
+        guidance=GuidanceConfig(loss="soft", beta=1.0),
+        bc=BCConfig(episodes=40, updates=20, batch=16),
+        eval=EvalConfig(episodes=32, curve_points=2, curve_episodes=16),
+    )
+    return dataclasses.replace(config, **changes)
+
+
+def expert_episodes(count=60, env="toy/real", seed=0):
+    """Episodes of one to four right actions on Real."""
+    rng = np.random.default_rng(seed)
+    instructions = instruction_set("real")
+    lengths = rng.integers(1, HORIZON + 1, count)
+    instruction = rng.integers(0, len(instructions.texts), count).astype(np.int32)
+    total, ends = lengths.sum(), np.cumsum(lengths) - 1
+    last = np.isin(np.arange(total), ends)
+    states = rng.uniform(size=(total, STATE)).astype(np.float32)
+    return Episodes(
+        observations=states,
+        actions=right_action(np.repeat(instruction, lengths)).astype(np.int32),
+        rewards=last.astype(np.float32),
+        terminated=last,
+        truncated=np.zeros(total, bool),
+        is_expert=np.ones(total, bool),
+        final_observations=states[ends],
+        instruction=instruction,
+        lengths=lengths.astype(np.int32),
+        metadata={"env": env, "level": "real", "horizon": HORIZON, "action_map": ACTION_MAP},
+    )
+
+
+def prior_card(action_map=None, horizon=HORIZON, history="episode"):
+    """(card, prior, tokenizer) of an untrained prior."""
+    fields = {
+        "state_size": STATE,
+        "num_actions": NUM_ACTIONS,
+        "horizon": horizon,
+        "history": history,
+        "finetune": "frozen",
+    }
+    mean, std = np.zeros(STATE, np.float32), np.ones(STATE, np.float32)
+    spec, prior, tokenizer, backbone_hash = new_prior(BACKBONE, fields, mean, std, 0)
+    action_map = ACTION_MAP if action_map is None else action_map
+    return (
+        PriorCard(BACKBONE, spec, action_map, backbone_hash, 0, {"expert_steps": 7}),
+        prior,
+        tokenizer,
+    )
+
+
+def trained_prior(**fields):
+    """A prior in memory."""
+    card, prior, tokenizer = prior_card(**fields)
+    return TrainedPrior(card.spec, prior, tokenizer, card.training["expert_steps"])
+
+
+def write_prior(path, **fields):
+    """A prior on disk; its path."""
+    card, prior, _ = prior_card(**fields)
+    save_prior(path, card, prior)
+    return path
