@@ -58,13 +58,13 @@ def run() -> None:
 
 def _settings_of(run_dir: Path) -> OnlineConfig:
     """The configuration of a finished run."""
-    record = files.read_json(run_dir / "config.json")
-    if "config" not in record or not (run_dir / online.POLICY).is_dir():
+    summary = run_dir / "summary.json"
+    if not summary.is_file() or not (run_dir / online.POLICY).is_dir():
         raise UserError(
             f"--online={run_dir} holds no policy: it is no run of train_online, is not finished, "
             "or its arm has none"
         )
-    return config.from_dict(OnlineConfig, record["config"], str(run_dir / "config.json"))
+    return config.from_dict(OnlineConfig, files.read_json(summary)["config"], str(summary))
 
 
 if __name__ == "__main__":
