@@ -133,6 +133,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
       UserError: a field is unknown, missing, of another type or refused by `__post_init__`. The
         message names it as `where.field`.
     """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where} must be a group of fields, got {values!r}")
     annotations = typing.get_type_hints(cls)
     unknown = sorted(set(values) - set(annotations))
     if unknown:
@@ -157,8 +159,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "config") ->
 
 
 def _culprits(where: str, names: Mapping[str, Any], message: str) -> str:
-    """The full names of the fields that a constructor's message speaks of."""
-    found = [f"{where}.{name}" for name in names if re.search(rf"\b{name}\b", message)]
+    """The full names of the fields that a constructor's message speaks of, as `x must be …`."""
+    subject = message.partition(" must ")[0]
+    found = [f"{where}.{name}" for name in names if re.search(rf"\b{name}\b", subject)]
     return ", ".join(found) or where
 
 

@@ -148,6 +148,24 @@ def test_bad_json_names_the_field(values, message):
         config_lib.from_dict(Run, values)
 
 
+def test_json_that_is_no_group_of_fields_is_refused():
+    with pytest.raises(UserError, match=r"--cell must be a group of fields, got \[1\]"):
+        config_lib.from_dict(Run, [1], "--cell")
+
+
+def test_values_in_a_refusal_are_not_taken_for_fields():
+    @dataclasses.dataclass(frozen=True)
+    class Choice:
+        arm: str = "ppo"
+        ppo: int = 0
+
+        def __post_init__(self):
+            raise ValueError(f"arm must be ppo, not {self.arm}")
+
+    with pytest.raises(UserError, match=r"^config\.arm: arm must be ppo, not sac$"):
+        config_lib.from_dict(Choice, {"arm": "sac"})
+
+
 def test_hash_is_the_digest_of_sorted_json():
     @dataclasses.dataclass(frozen=True)
     class Small:

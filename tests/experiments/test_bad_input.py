@@ -1,0 +1,206 @@
+"""Bad input of every kind: one line that names it, exit code 2, and nothing is written."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from jaxrl_guided.backbones.hf import export_hf
+from jaxrl_guided.backbones.load import NANO, load_backbone
+from jaxrl_guided.backbones.tokenizer import nano_tokenizer
+from jaxrl_guided.envs.clevr.env import ACTION_MAP
+from jaxrl_guided.lago.cell import cell_identity
+from jaxrl_guided.lago.config import SMOKE
+from jaxrl_guided.runtime import files
+from jaxrl_guided.runtime.config import to_dict
+from tests.backbones import gguf_files
+from tests.experiments import scripts
+from tests.lago.tiny import expert_episodes, write_prior
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Good and bad things to name on a command line."""
+    root = tmp_path_factory.mktemp("place")
+    expert_episodes(env="clevr/real").save(root / "data")
+    expert_episodes(env="metaworld/real").save(root / "metaworld_data")
+    write_prior(root / "prior", horizon=20)
+    write_prior(root / "short_prior")
+    write_prior(root / "other_actions", action_map=ACTION_MAP | {"n": 4})
+    (root / "empty").mkdir()
+
+    export_hf(NANO, load_backbone("nano").params, root / "safetensors")
+    nano_tokenizer().backend.save(str(root / "safetensors" / "tokenizer.json"))
+    (root / "gguf").mkdir()
+    arrays = gguf_files.tensors(np.random.default_rng(0))
+    gguf_files.write(root / "gguf" / "tiny.gguf", arrays)
+    for path in (root / "safetensors" / "model.safetensors", root / "gguf" / "tiny.gguf"):
+        path.write_bytes(path.read_bytes()[:5000])
+
+    (root / "foreign").mkdir()
+    (root / "foreign" / "thesis.tex").write_text("important")
+    (root / "file").write_text("important")
+    (root / "list.json").write_text("[1, 2]")
+    (root / "unknown.json").write_text(json.dumps({"arm": "ppo", "speed": 3}))
+    (root / "other_run").mkdir()
+    settings = dataclasses.replace(SMOKE.online, arm="ppo", horizon=19)
+    config = cell_identity(settings, None) | {"data": None}
+    files.write_json(root / "other_run" / "config.json", config)
+    (root / "other_prior_run").mkdir()
+    files.write_json(root / "other_prior_run" / "config.json", to_dict(SMOKE.prior))
+    (root / "damaged_run").mkdir()
+    (root / "damaged_run" / "config.json").write_text('{"config": ')
+    return root
+
+
+def contents(folder):
+    """Everything below, with bytes and times."""
+    return {
+        path.relative_to(folder): (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
+        for path in folder.rglob("*")
+    }
+
+
+COLLECT = ["collect", "--preset=smoke", "--out=new"]
+PRIOR = ["train_prior", "--preset=smoke", "--out=new", "--data=data"]
+ONLINE = ["train_online", "--preset=smoke"]
+PPO = [*ONLINE, "--config.arm=ppo", "--run_dir=new"]
+LAGO = ["lago", "--preset=smoke", "--run_dir=new"]
+CASES = [
+    # Unknown names.
+    ([*COLLECT, "--env=mars"], r"--env=mars.*clevr"),
+    ([*COLLECT, "--config.level=medium"], r"unknown 'clevr/medium'; choose one of clevr/real"),
+    ([*COLLECT, "--preset=huge"], r"preset.*demo, smoke, full|preset.*demo\|smoke\|full"),
+    ([*COLLECT, "--config.episode=3"], r"Unknown command line flag 'config.episode'"),
+    ([*PPO, "--config.env=mars"], r"unknown 'mars/real'"),
+    ([*PPO, "--config.level=medium"], r"--config.level: .*unknown 'clevr/medium'"),
+    ([*PPO, "--config.arm=sac"], r"--config.arm: arm must be one of .*lago, not 'sac'"),
+    ([*PPO, "--config.reward=sparse"], r"--config.reward.*must be one of goal, distance"),
+    ([*LAGO, "--config.arms=ppo,sac"], r"--config.arms: .* not 'sac'"),
+    ([*LAGO, "--config.pairs=real"], r"reward must be one of goal, distance, not ''"),
+    ([*LAGO, "--config.pairs=medium:goal"], r"unknown 'clevr/medium'"),
+    ([*LAGO, "--config.prior.backbone.name=gpt5"], r"'gpt5' is neither a path nor nano or smollm2"),
+    ([*LAGO, "--only=lago["], r"--only=lago\[ is no regular expression"),
+    ([*LAGO, "--only=sac"], r"--only=sac matches no cell; ids look like \['real-goal-random-0_1'"),
+    ([*LAGO, "--cores=999"], r"cores.*999"),
+    (["grid", "lago_mars"], r"unknown grid 'lago_mars'; choose one of lago_clevr, lago_tune"),
+    (["grid"], r"missing argument NAME"),
+    (["evaluate", "--prior=prior", "--levels=medium", "--preset=smoke"], r"'clevr/medium'"),
+    (["render", "--env=clevr/medium", "--out=new"], r"unknown 'clevr/medium'"),
+    # Sizes.
+    ([*COLLECT, "--config.episodes=-1"], r"--config.episodes: episodes must be at least 1, not -1"),
+    ([*COLLECT, "--config.random_fraction=2"], r"--config.random_fraction: .* in \[0, 1\]"),
+    ([*COLLECT, "--horizon=0"], r"horizon.*0"),
+    ([*PRIOR, "--config.sft.batch_rows=-4"], r"--config.sft.batch_rows: .*at least 1, not -4"),
+    ([*PRIOR, "--config.lora.rank=0"], r"--config.lora.rank.* must be positive"),
+    ([*PRIOR, "--config.backbone.num_layers=-2"], r"num_layers.*-2"),
+    ([*PPO, "--config.ppo.num_envs=-8"], r"--config.ppo.num_envs: .*at least 1, not -8"),
+    ([*PPO, "--config.ppo.minibatches=3"], r"--config.ppo.minibatches: .* do not divide into"),
+    ([*PPO, "--config.eval.episodes=0"], r"--config.eval.episodes: .*at least 1, not 0"),
+    ([*PPO, "--config.feature_size=-1"], r"--config.feature_size: .*positive, not -1"),
+    ([*PPO, "--config.network.hidden=8,-8"], r"--config.network.hidden: .*positive sizes"),
+    ([*PPO, "--config.seeds=0,0"], r"--config.seeds: seeds must be different"),
+    ([*PPO, "--config.ppo.num_envs=many"], r"config.ppo.num_envs=many.*number"),
+    (
+        [*LAGO, "--config.seeds="],
+        r"--config.seeds: seeds must be different numbers from 0, not \(\)",
+    ),
+    ([*LAGO, "--config.online.bc.episodes=601"], r"601 must not be above data.episodes 600"),
+    # What a stage reads.
+    ([*PRIOR, "--backbone=empty"], r"empty: has neither config.json nor a .gguf file"),
+    ([*PRIOR, "--backbone=safetensors"], r"model.safetensors: truncated or corrupt"),
+    ([*PRIOR, "--backbone=gguf/tiny.gguf"], r"tiny.gguf: truncated or corrupt GGUF file"),
+    ([*PRIOR, "--data=metaworld_data"], r"is of environment 'metaworld', but 'clevr' is needed"),
+    ([*PRIOR, "--data=nothing"], r"nothing: is no dataset directory"),
+    (PRIOR[:-1], r"data.*must have a value|data.*required"),
+    ([*LAGO, "--config.prior.backbone.name=empty"], r"empty: has neither config.json"),
+    ([*LAGO, "--data=metaworld_data"], r"is of environment 'metaworld'"),
+    ([*LAGO, "--data=data"], r"horizon is 20, but the dataset.* 4 steps"),
+    ([*LAGO, "--prior=prior", "--data=data"], r"bc.episodes is 500, but the dataset has 60"),
+    ([*LAGO, "--prior=short_prior"], r"horizon is 20, but the prior .* 4 steps"),
+    ([*LAGO, "--prior=other_actions"], r"prior other_actions was trained for actions"),
+    ([*LAGO, "--prior=empty"], r"no prior at empty: prior.json is missing"),
+    ([*ONLINE, "--config.arm=lago"], r"arm 'lago' needs a prior, --prior"),
+    ([*ONLINE, "--config.arm=ppo_bc"], r"arm 'ppo_bc' needs expert data, --data"),
+    ([*ONLINE, "--config.arm=lago", "--prior=other_actions"], r"was trained for actions"),
+    ([*ONLINE, "--config.arm=lago", "--prior=short_prior"], r"horizon is 20, but the prior"),
+    ([*ONLINE, "--config.arm=bc", "--data=metaworld_data"], r"is of environment 'metaworld'"),
+    ([*ONLINE, "--config.arm=bc", "--data=data"], r"bc.episodes is 500, but the dataset has 60"),
+    ([*ONLINE, "--cell=nothing.json"], r"cannot read nothing.json"),
+    ([*ONLINE, "--cell=list.json"], r"--cell must be a group of fields"),
+    ([*ONLINE, "--cell=unknown.json"], r"--cell.speed is not known"),
+    (["evaluate"], r"give one of --online and --prior"),
+    (["evaluate", "--online=foreign", "--prior=prior"], r"give one of --online and --prior"),
+    (["evaluate", "--online=foreign"], r"--online=foreign holds no policy"),
+    (["evaluate", "--online=other_run"], r"--online=other_run holds no policy"),
+    (["evaluate", "--prior=short_prior", "--preset=smoke"], r"horizon is 20, but the prior"),
+    (["grid", "lago_tune", "--prior=nothing", "--data=data"], r"no prior at nothing"),
+    (["grid", "lago_tune", "--prior=other_actions", "--data=data"], r"was trained for actions"),
+    (["grid", "lago_tune", "--prior=prior", "--data=metaworld_data"], r"environment 'metaworld'"),
+    (["grid", "lago_clevr", "--table_only", "--prior=prior"], r"holds no finished cell"),
+    # What a stage writes.
+    ([*COLLECT, "--out=foreign"], r"--out=foreign exists; choose another or remove it"),
+    ([*PRIOR, "--out=prior"], r"--out=prior exists; choose another or remove it"),
+    ([*PRIOR, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
+    ([*PPO, "--out=file"], r"--out=file exists; choose another or remove it"),
+    ([*PPO, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
+    ([*PPO, "--run_dir=file"], r"--run_dir=file is a file; name a directory"),
+    ([*LAGO, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
+    (["evaluate", "--prior=prior", "--out=file"], r"--out=file exists"),
+]
+
+
+def check(code, out, err, pattern):
+    assert code == 2, err
+    assert re.fullmatch(r"error: .*\n", err), err
+    assert re.search(pattern, err), err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments, pattern", CASES, ids=lambda x: " ".join(x) if isinstance(x, list) else ""
+)
+def test_bad_input_is_one_line_and_writes_nothing(arguments, pattern, place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    before = contents(place)
+    code = scripts.call(*arguments)
+    check(code, *capsys.readouterr(), pattern)
+    assert contents(place) == before
+
+
+LOCKED = [
+    # Opening a directory of another configuration locks it first; nothing else may change.
+    ([*PPO, "--run_dir=other_run"], r"a run of another configuration \(config.horizon: 19, not 20"),
+    (
+        [*PRIOR, "--run_dir=other_prior_run", "--config.sft.lr=0.5"],
+        r"another configuration \(sft.lr: 0.001, not 0.5\)",
+    ),
+    ([*LAGO, "--run_dir=other_prior_run"], r"a run of another configuration"),
+    ([*PPO, "--run_dir=damaged_run"], r"damaged_run/config.json is damaged"),
+]
+
+
+@pytest.mark.parametrize(
+    "arguments, pattern", LOCKED, ids=lambda x: " ".join(x) if isinstance(x, list) else ""
+)
+def test_a_run_of_another_configuration_is_left_alone(
+    arguments, pattern, place, monkeypatch, capsys
+):
+    monkeypatch.chdir(place)
+    before = contents(place)
+    code = scripts.call(*arguments)
+    check(code, *capsys.readouterr(), pattern)
+    after = contents(place)
+    for path in set(after) - set(before):
+        assert path.name == ".lock"
+    assert {p: data for p, (_, data) in after.items() if p in before} == {
+        p: data for p, (_, data) in before.items()
+    }
+
+
+def test_a_script_says_so_in_a_process_of_its_own(place):
+    result = scripts.run(place, *PPO, "--config.level=medium", check=False)
+    check(result.returncode, result.stdout, result.stderr, r"unknown 'clevr/medium'")
+    assert not (place / "new").exists()
