@@ -68,4 +68,6 @@ def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
 
+    for flag in (RUN_DIR, _DEBUG_TRACE):  # so that --help of the script lists them
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
     app.run(run_guarded, flags_parser=_parse_flags)

@@ -20,6 +20,8 @@ from jaxrl_guided.runtime.errors import UserError
 
 T = TypeVar("T")
 
+flags.disclaim_key_flags()  # what `define` makes belongs to the script that calls it, for --help
+
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -218,7 +220,10 @@ class _FieldParser(flags.ArgumentParser):
 
     def __init__(self, annotation: Any):
         self.annotation = annotation
-        self.syntactic_help = f"a value of type {getattr(annotation, '__name__', annotation)}"
+        kind = f"a value of type {getattr(annotation, '__name__', annotation)}"
+        if typing.get_origin(annotation) is Literal:
+            kind = f"one of {', '.join(map(str, typing.get_args(annotation)))}"
+        self.syntactic_help = kind
 
     def parse(self, argument: str) -> Any:
         return parse_text(self.annotation, argument)
@@ -280,8 +285,10 @@ def define(
         flag_values=flag_values,
         sys_argv=["", *(f"--{name}.{path}" for path, _, _ in leaves)],
     )
+    script = str(flag_values.find_module_defining_flag("preset"))
     for path, annotation, value in leaves:
         flag = flag_values[f"{name}.{path}"]
+        flag_values.register_key_flag_for_module(script, flag)
         flag.parser = _FieldParser(annotation)
         flag.boolean = annotation is bool
         flag.help = f"Default of preset {names[0]}: {value!r}."

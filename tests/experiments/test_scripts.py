@@ -1,0 +1,183 @@
+"""The scripts as a user calls them: help, the whole chain, and being killed at any moment."""
+
+import dataclasses
+import json
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from PIL import Image
+
+from jaxrl_guided.lago.cell import cell_identity
+from jaxrl_guided.lago.config import FULL, SMOKE
+from jaxrl_guided.runtime import cells, files
+from jaxrl_guided.runtime.config import to_dict
+from tests.experiments import scripts
+from tests.lago.tiny import write_prior
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
+    result = scripts.run(tmp_path, name, "--help", check=False)
+    assert result.stderr == ""
+    first = result.stdout.splitlines()[0]
+    assert (scripts.REPOSITORY / "experiments" / f"{name}.py").read_text().startswith(f'"""{first}')
+    if name not in ("fetch_weights", "render"):
+        assert "--run_dir" in result.stdout
+    if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
+        assert "--preset: <demo|smoke|full>" in result.stdout
+        assert "--config." in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+HORIZON = ["--config.horizon=6"]
+EVALUATION = ["--config.eval.episodes=8", "--config.eval.curve_episodes=4"]
+PPO = [
+    "--config.ppo.total_steps=64",
+    "--config.ppo.num_envs=8",
+    "--config.ppo.rollout_steps=4",
+    "--config.ppo.minibatches=2",
+    "--config.ppo.epochs=1",
+]
+CLONING = ["--config.bc.episodes=50", "--config.bc.updates=20"]
+ONLINE = ["--preset=smoke", *HORIZON, *PPO, *EVALUATION, *CLONING]
+
+
+def saved(path):
+    """A cell's result without what may differ between two runs of it."""
+    record = json.loads(path.read_text())
+    return {k: v for k, v in record.items() if k not in ("minutes", "git")}
+
+
+@pytest.mark.slow
+def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
+    collected = scripts.run(
+        tmp_path, "collect", "--preset=smoke", "--out=data", "--horizon=6", "--config.episodes=80"
+    )
+    assert "clevr/real: 80 episodes" in collected.stdout
+    small = ["max_updates=4", "eval_every=2", "batch_rows=2", "row_steps=8", "eval_rows=4"]
+    sft = [f"--config.sft.{setting}" for setting in small]
+    places = ["--data=data", "--out=prior", "--run_dir=prior_run"]
+    trained = scripts.run(tmp_path, "train_prior", "--preset=smoke", *places, *sft)
+    assert "prior in prior: held-out nll" in trained.stdout
+    assert "after 4 updates" in trained.stdout
+
+    for arm in ("ppo", "lago", "bc"):
+        places = [f"--run_dir=runs/{arm}", f"--out={arm}.json", "--prior=prior", "--data=data"]
+        online = scripts.run(tmp_path, "train_online", *ONLINE, f"--config.arm={arm}", *places)
+        assert f"clevr/real {arm}: success " in online.stdout
+        evaluated = [f"--online=runs/{arm}", "--episodes=8", f"--out={arm}_again.json"]
+        assert "sampled_success" in scripts.run(tmp_path, "evaluate", *evaluated).stdout
+        final = saved(tmp_path / f"{arm}.json")["final"]
+        assert files.read_json(tmp_path / f"{arm}_again.json") == final
+        assert files.read_json(tmp_path / "runs" / arm / "summary.json")["final"] == final
+    elsewhere = ["--levels=rephrase,hard-sort", "--episodes=4", "--out=elsewhere.json"]
+    scripts.run(tmp_path, "evaluate", "--online=runs/lago", *elsewhere)
+    assert set(files.read_json(tmp_path / "elsewhere.json")) == {"rephrase", "hard-sort"}
+    acting = ["--prior=prior", "--preset=smoke", *HORIZON, "--episodes=4"]
+    assert "clevr/real" in scripts.run(tmp_path, "evaluate", *acting).stdout
+
+    results = tmp_path / "benchmarks" / "results"
+    name = "real-goal-random-0_1_2_3_4_5_6_7_8_9"
+    (results / "cells" / "lago_clevr").mkdir(parents=True)
+    cell = FULL.cells()[name]
+    record = {
+        "config": to_dict(cell),
+        "final": {"real": {"success": [0.25] * 10}},
+        "seeds": list(cell.seeds),
+        "curve": {"steps": [], "success": []},
+        "steps": 0,
+    }
+    target = results / "cells" / "lago_clevr" / f"{name}.json"
+    cells.write_result(target, cell_identity(cell, None), record)
+    table = scripts.run(tmp_path, "grid", "lago_clevr", "--table_only", "--prior=prior")
+    assert "| uniform random | 25.0 [25.0, 25.0] | 0 | 0 | 10 |" in table.stdout
+    assert files.read_json(results / "lago_clevr.json")["rows"][0][0] == "uniform random"
+    scripts.run(tmp_path, "grid", "lago_tune", "--table_only", "--prior=prior")
+    assert files.read_json(results / "lago_tune.json")["rows"] == []
+
+    scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
+    with Image.open(tmp_path / "pictures" / "episode.gif") as picture:
+        assert picture.n_frames == 2
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory):
+    """A directory with a guided cell of many checkpoints, and its uninterrupted result."""
+    root = tmp_path_factory.mktemp("cell")
+    write_prior(root / "prior", horizon=6)
+    online = SMOKE.online
+    settings = dataclasses.replace(
+        online,
+        arm="lago",
+        horizon=6,
+        ppo=dataclasses.replace(
+            online.ppo, total_steps=32 * 40, num_envs=8, rollout_steps=4, minibatches=2
+        ),
+        eval=dataclasses.replace(online.eval, episodes=8, curve_points=40, curve_episodes=4),
+    )
+    files.write_json(root / "cell.json", to_dict(settings))
+    scripts.run(root, "train_online", *arguments("whole"))
+    return root
+
+
+def arguments(name):
+    return ["--cell=cell.json", "--prior=prior", f"--run_dir={name}", f"--out={name}.json"]
+
+
+def start(root, name):
+    return subprocess.Popen(
+        scripts.command("train_online", *arguments(name)),
+        cwd=root,
+        env=scripts.environment(root / "compiled"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(cell):
+    began = time.monotonic()
+    scripts.run(cell, "train_online", *arguments("measured"))  # everything is compiled by now
+    usual = time.monotonic() - began
+    assert saved(cell / "measured.json") == saved(cell / "whole.json")
+
+    moments, kills = random.Random(0), 0
+    for _ in range(20):
+        process = start(cell, "killed")
+        try:
+            process.communicate(timeout=moments.uniform(0.2, 0.9) * usual)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+            continue
+        assert process.returncode == 0
+        break
+    else:
+        scripts.run(cell, "train_online", *arguments("killed"))
+    assert kills >= 2
+    assert saved(cell / "killed.json") == saved(cell / "whole.json")
+    steps = [
+        json.loads(line)["step"] for line in (cell / "killed" / "metrics.jsonl").open().readlines()
+    ]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 32 * 40
+
+
+@pytest.mark.slow
+def test_a_polite_stop_saves_and_the_same_command_goes_on(cell):
+    process = start(cell, "stopped")
+    checkpoints = cell / "stopped" / "checkpoints"
+    while process.poll() is None and not (checkpoints.is_dir() and any(checkpoints.iterdir())):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "stopped; the same command goes on from stopped"
+    assert not (cell / "stopped.json").exists()
+    scripts.run(cell, "train_online", *arguments("stopped"))
+    assert saved(cell / "stopped.json") == saved(cell / "whole.json")
