@@ -8,7 +8,7 @@ casts a wrong dtype in silence, fills modules by order alone and does not see a 
 import hashlib
 import pathlib
 from collections.abc import Mapping
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import jax
@@ -37,7 +37,7 @@ def _manifest(state: Any) -> dict[str, str]:
     }
 
 
-class Checkpointer:
+class Checkpointer(AbstractContextManager["Checkpointer"]):
     """Saves and restores states in one directory, local or `gs://`; a context manager.
 
     `save` returns when the checkpoint is complete on disk, so the caller may donate the state
@@ -188,15 +188,7 @@ class Checkpointer:
         """Frees orbax's threads."""
         self._manager.close()
 
-    def __enter__(self) -> "Checkpointer":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _existing(self, step: int | None) -> int:

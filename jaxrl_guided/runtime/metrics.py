@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def _restore(value: Any) -> Any:
     return float("nan") if value is None else value
 
 
-class MetricsWriter:
+class MetricsWriter(AbstractContextManager["MetricsWriter"]):
     """Appends metrics to a local run directory.
 
     A line is handed to the system as a whole before `write` returns, so a killed process loses
@@ -95,13 +95,5 @@ class MetricsWriter:
         os.close(self._file)
         self._events.close()
 
-    def __enter__(self) -> "MetricsWriter":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -1,12 +1,12 @@
-"""Pictures of results as PNG: learning curves with intervals and bar charts."""
+"""Pictures of results as PNG: learning curves with intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from jaxrl_guided.runtime import files
-from jaxrl_guided.runtime.stats import Estimate, bootstrap
+from jaxrl_guided.runtime.stats import bootstrap
 
 _SIZE_INCHES = (6.4, 4.0)
 _DPI = 150
@@ -41,40 +41,5 @@ def learning_curves(
             )
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axes.legend(frameon=False)
-    _save(figure, path)
-
-
-def bar_chart(
-    groups: Sequence[str],
-    bars: Mapping[str, Sequence[Estimate]],
-    path: files.PathLike,
-    title: str,
-    ylabel: str,
-) -> None:
-    """Draws one cluster of bars per group, with intervals.
-
-    Args:
-      groups: names below the clusters.
-      bars: name to one estimate per group.
-      path: PNG file to write.
-      title: above the picture.
-      ylabel: meaning and unit of the values.
-    """
-    figure = Figure(figsize=_SIZE_INCHES)
-    axes = figure.subplots()
-    width = 0.8 / len(bars)
-    places = np.arange(len(groups))
-    for i, (name, estimates) in enumerate(bars.items()):
-        heights = [e.value for e in estimates]
-        errors = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
-        offset = (i - (len(bars) - 1) / 2) * width
-        axes.bar(places + offset, heights, width, yerr=errors, capsize=3, label=name)
-    axes.set(title=title, ylabel=ylabel)
-    axes.set_xticks(places, groups)
-    axes.legend(frameon=False)
-    _save(figure, path)
-
-
-def _save(figure: Figure, path: files.PathLike) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=_DPI)

@@ -7,7 +7,7 @@ the same configuration resumes it; anything else is refused before a file is tou
 import datetime
 import os
 import sys
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 from etils import epath
@@ -29,7 +29,7 @@ def _is_remote(path: epath.Path) -> bool:
     return "://" in os.fspath(path)
 
 
-class RunDir:
+class RunDir(AbstractContextManager["RunDir"]):
     """An opened run directory; a context manager that gives the lock back.
 
     Attributes:
@@ -68,15 +68,7 @@ class RunDir:
             os.close(self._lock)
             self._lock = None
 
-    def __enter__(self) -> "RunDir":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _check_kind(self) -> None:
