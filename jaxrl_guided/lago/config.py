@@ -1,7 +1,7 @@
 """Configuration of the LaGO experiment, its arms, and the presets of the main job."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.envs import names
@@ -12,14 +12,16 @@ from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
+from jaxrl_guided.runtime.config import to_dict
 
 REWARDS = ("goal", "distance")
+FINETUNE = get_args(Finetune)
 HARD_FAMILIES = ("hard-two", "hard-three", "hard-order", "hard-sort")
 
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """A row of the result table (LaGO, section 2 of the reference).
+    """A row of the result table.
 
     Attributes:
       title: what the table calls it.
@@ -46,7 +48,7 @@ ARMS = {
     "ppo_10x": Arm("PPO, 10x steps", steps_factor=10),
     "ppo_bc": Arm("PPO from BC", from_bc=True, expert_data="policy"),
     "kickstart": Arm("kickstarting (beta to 0)", guided=True, expert_data="prior"),
-    "lago": Arm("LaGO, constant beta", guided=True, expert_data="prior"),
+    "lago": Arm("LaGO", guided=True, expert_data="prior"),
 }
 
 
@@ -91,6 +93,13 @@ class PriorConfig:
     lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
     sft: SFTConfig = dataclasses.field(default_factory=SFTConfig)
 
+    def __post_init__(self) -> None:
+        for name, choices in (("history", ("episode", "none")), ("finetune", FINETUNE)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
+                )
+
 
 @dataclasses.dataclass(frozen=True)
 class EvalConfig:
@@ -129,6 +138,9 @@ class OnlineConfig:
       feature_scale: Euclidean length that every vector is given.
       horizon: longest episode.
       easy_steps: environment steps on level Easy, whose episodes are one step long.
+      kickstart_end: share of the run after which arm `kickstart` has beta zero.
+      judge_levels: levels of the final evaluation; empty for the training level, where Hard
+        stands for its four families.
       network, ppo, guidance, bc, eval: the parts.
     """
 
@@ -142,6 +154,8 @@ class OnlineConfig:
     feature_scale: float = 4.0
     horizon: int = 50
     easy_steps: int = 100_000
+    kickstart_end: float = 0.5
+    judge_levels: tuple[str, ...] = ()
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     guidance: GuidanceConfig = dataclasses.field(default_factory=GuidanceConfig)
@@ -149,7 +163,8 @@ class OnlineConfig:
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 
     def __post_init__(self) -> None:
-        check_level(self.env, self.level)
+        for level in (self.level, *self.judge_levels):
+            check_level(self.env, level)
         if self.arm not in ARMS:
             raise ValueError(f"arm must be one of {', '.join(ARMS)}, not '{self.arm}'")
         if self.reward not in REWARDS:
@@ -168,8 +183,29 @@ class OnlineConfig:
         return steps * ARMS[self.arm].steps_factor
 
     @property
+    def arm_guidance(self) -> GuidanceConfig:
+        """Guidance as the arm has it: kickstarting's beta falls to zero."""
+        if self.arm != "kickstart":
+            return self.guidance
+        return dataclasses.replace(
+            self.guidance, schedule="linear", schedule_end=self.kickstart_end
+        )
+
+    def used(self) -> dict[str, Any]:
+        """The fields that decide this arm's result, as JSON data.
+
+        What an arm does not use is left out, so that choosing it anew voids no result.
+        """
+        arm, settings = ARMS[self.arm], to_dict(self)
+        parts = {"guidance": arm.guided, "bc": arm.from_bc, "ppo": arm.learns}
+        parts["kickstart_end"] = self.arm == "kickstart"
+        return {name: value for name, value in settings.items() if parts.get(name, True)}
+
+    @property
     def eval_levels(self) -> tuple[str, ...]:
-        """Levels of the final evaluation: Hard is its four families."""
+        """Levels of the final evaluation."""
+        if self.judge_levels:
+            return self.judge_levels
         return HARD_FAMILIES if self.level == "hard" else (self.level,)
 
 
@@ -301,6 +337,7 @@ FULL = LagoConfig(
     seeds=tuple(range(10)),
     seeds_per_cell=1,
     prior=PriorConfig(history="none", sft=SFTConfig(max_updates=3_000, row_steps=32)),
+    online=OnlineConfig(ppo=PPOConfig(learning_rate=3e-4)),
 )
 """The reported experiment, in cells."""
 

@@ -1,4 +1,4 @@
-"""How policies of the LaGO experiment are judged: the same episodes for every arm (section 2).
+"""How policies of the LaGO experiment are judged: the same episodes for every arm.
 
 Every policy plays each episode twice, greedily and sampled, with termination off: the first success
 ends what is counted, and the last step shows whether it lasted.

@@ -1,4 +1,4 @@
-"""Stage 2 of LaGO for one arm, level and set of seeds: build, train, evaluate (section 2).
+"""Stage 2 of LaGO for one arm, level and set of seeds: build, train, evaluate.
 
 Training is cut into as many segments as the curve has points; after each one the policy is
 evaluated and the whole state saved, so that a run that is stopped goes on exactly.
@@ -45,9 +45,8 @@ from jaxrl_guided.runtime.signals import StopFlag, Stopped
 POLICY = "policy"
 """Directory of the final policy within a run."""
 
-KICKSTART_END = 0.5
-"""Share of the run after which kickstarting's beta is zero."""
-
+CLONING_SEED = 1_000_000_000
+"""Behaviour cloning draws from keys of its own, from here on."""
 
 PathLike = str | os.PathLike[str]
 
@@ -132,7 +131,7 @@ def run_arm(
             policy, trained = _train(config, run, stop, policy, prior, frozen)
             results |= trained
         assert policy is not None
-        with Checkpointer(run.path / POLICY, config, keep=1) as policies:
+        with Checkpointer(run.path / POLICY, config.used(), keep=1) as policies:
             policies.save(0, policy)
         judge = functools.partial(judge_policy, config, policy)
     results["final"] = {level: judge(level) for level in config.eval_levels}
@@ -143,12 +142,6 @@ def run_arm(
 
 def _ppo_config(config: OnlineConfig) -> PPOConfig:
     return dataclasses.replace(config.ppo, total_steps=config.total_steps)
-
-
-def _guidance_config(config: OnlineConfig) -> GuidanceConfig:
-    if config.arm != "kickstart":
-        return config.guidance
-    return dataclasses.replace(config.guidance, schedule="linear", schedule_end=KICKSTART_END)
 
 
 def _freeze(level: str, prior: TrainedPrior) -> FrozenPrior:
@@ -173,15 +166,13 @@ def _train(
     """The policies of all seeds after training, and the curve."""
     # All that decides the program: arms that share it are compiled once.
     shared = dataclasses.replace(config, arm="ppo", seeds=(0,), ppo=_ppo_config(config))
-    guided = (
-        (prior.spec, _guidance_config(config)) if prior is not None and frozen is not None else None
-    )
+    guided = (prior.spec, config.arm_guidance) if prior is not None and frozen is not None else None
     ppo, chunk = _program(shared, guided)
     keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
     state = jax.vmap(ppo.init)(keys)
     if start is not None:
         state = dataclasses.replace(state, policy=start)
-    with Checkpointer(run.checkpoints, config) as checkpoints:
+    with Checkpointer(run.checkpoints, config.used()) as checkpoints:
         state, curve = _segments(config, run, stop, (ppo, chunk), state, frozen, checkpoints)
     return state.policy, {"steps": ppo.config.steps_at(ppo.config.iterations), "curve": curve}
 
@@ -259,7 +250,7 @@ def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
     env = level_env(config, level, 1)
     network = make_network(config, level, env)
     train_part, held_out = expert_steps(expert, instruction_set(level).held_out)
-    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), 7) for seed in config.seeds])
+    keys = jnp.stack([jax.random.key(CLONING_SEED + seed) for seed in config.seeds])
     run = jax.jit(jax.vmap(lambda key: clone(network, config.bc, train_part, held_out, key)))
     return run(keys)[0]
 
@@ -272,5 +263,5 @@ def load_policy(config: OnlineConfig, path: PathLike) -> Policy:
     normaliser = init_normaliser(env.observation_space) if keeps else None
     template = Policy(network.init(jax.random.key(0)), normaliser)
     template = jax.tree.map(lambda x: jnp.stack([x] * len(config.seeds)), template)
-    with Checkpointer(epath.Path(path) / POLICY, config, read_only=True) as policies:
+    with Checkpointer(epath.Path(path) / POLICY, config.used(), read_only=True) as policies:
         return policies.restore(template)[0]

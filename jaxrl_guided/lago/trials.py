@@ -1,7 +1,8 @@
-"""Trials from which PPO's and LaGO's settings were chosen (section 2 of the reference).
+"""Trials from which PPO's and LaGO's settings are chosen.
 
-All on Real with `reward="goal"` and seeds that no reported run uses; PPO has at least as many
-trials as LaGO, and one setting serves all levels.
+All train on Real with `reward="goal"` and seeds that no reported run uses, and are judged on the
+goals and sentence patterns of Real that are held out for choosing. PPO has as many trials as LaGO,
+and the best setting of each serves all levels.
 """
 
 import dataclasses
@@ -13,21 +14,24 @@ from jaxrl_guided.lago.config import FULL, OnlineConfig
 TUNING_SEEDS = tuple(range(1000, 1005))
 
 
-def _trial(arm: str, scale: float, guidance: dict[str, Any], **ppo: Any) -> OnlineConfig:
+def _trial(arm: str, guidance: dict[str, Any], ppo: dict[str, Any], **changes: Any) -> OnlineConfig:
     return dataclasses.replace(
         FULL.online,
+        level="real",
+        reward="goal",
         arm=arm,
         seeds=TUNING_SEEDS,
-        feature_scale=scale,
+        judge_levels=("real-heldout",),
         ppo=dataclasses.replace(FULL.online.ppo, **ppo),
         guidance=dataclasses.replace(FULL.online.guidance, **guidance),
+        **changes,
     )
 
 
 def _ppo_trials() -> dict[str, OnlineConfig]:
     return {
         f"ppo-lr{lr}-entropy{entropy}-scale{scale}": _trial(
-            "ppo", scale, {}, learning_rate=lr, entropy_weight=entropy
+            "ppo", {}, {"learning_rate": lr, "entropy_weight": entropy}, feature_scale=scale
         )
         for lr, entropy, scale in itertools.product((3e-4, 1e-3), (0.0, 0.01), (1.0, 4.0))
     }
@@ -35,9 +39,7 @@ def _ppo_trials() -> dict[str, OnlineConfig]:
 
 def _lago_trials() -> dict[str, OnlineConfig]:
     return {
-        f"lago-{loss}-beta{beta}": _trial(
-            "lago", FULL.online.feature_scale, {"beta": beta, "loss": loss}
-        )
+        f"lago-{loss}-beta{beta}": _trial("lago", {"beta": beta, "loss": loss}, {})
         for loss, beta in itertools.product(("nll", "soft"), (0.03, 0.1, 0.3, 1.0))
     }
 
