@@ -49,19 +49,17 @@ def _check(settings: LagoConfig) -> None:
     from jaxrl_guided.lago.online import check_horizon, check_inputs
     from jaxrl_guided.lago.stages import load_data, load_trained
     from jaxrl_guided.runtime.cells import matching
-    from jaxrl_guided.runtime.errors import validation
 
     matching(list(settings.cells()), _ONLY.value)
-    with validation():
-        episodes = load_data(_DATA.value) if _DATA.value else None
-        prior = load_trained(_PRIOR.value) if _PRIOR.value else None
-        if prior is None:
-            settings.prior.backbone.load()
-        if prior is None and episodes is not None:
-            longest = episodes.metadata["horizon"]
-            check_horizon(settings.online, longest, "the dataset, and so the prior, has")
-        # What arms lack is made later: an arm that needs nothing stands for all.
-        check_inputs(dataclasses.replace(settings.online, arm="random"), prior, episodes)
+    episodes = load_data(_DATA.value) if _DATA.value else None
+    prior = load_trained(_PRIOR.value) if _PRIOR.value else None
+    if prior is None:
+        settings.prior.backbone.load()
+    if prior is None and episodes is not None:
+        longest = episodes.metadata["horizon"]
+        check_horizon(settings.online, longest, "the dataset, and so the prior, has")
+    # What arms lack is made later: an arm that needs nothing stands for all.
+    check_inputs(dataclasses.replace(settings.online, arm="random"), prior, episodes)
 
 
 def _offline(settings: LagoConfig, run_dir: RunDir) -> tuple[Path, Path]:

@@ -10,7 +10,7 @@ from absl import flags
 
 from jaxrl_guided.lago.config import PRESETS
 from jaxrl_guided.runtime import app, config
-from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.errors import UserError
 
 _DATA = flags.DEFINE_string("data", None, "Dataset directory from `collect`.", required=True)
 _OUT = flags.DEFINE_string("out", None, "Prior directory to write.", required=True)
@@ -32,8 +32,7 @@ def run() -> None:
     if Path(_OUT.value).exists():
         raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
     episodes = load_data(_DATA.value)
-    with validation():
-        settings.backbone.load()
+    settings.backbone.load()
     with (
         rundir.open_run(app.RUN_DIR.value, "prior", settings) as run_dir,
         signals.catch_signals() as stop,

@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl_guided.runtime.errors import UserError
 
-class BackboneError(ValueError):
+
+class BackboneError(UserError):
     """A backbone's files or settings cannot be used; the message names what and why."""
 
 

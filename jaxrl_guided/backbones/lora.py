@@ -31,7 +31,7 @@ class LoraConfig:
       targets: names out of `ALL_LINEAR`.
 
     Raises:
-      BackboneError: a number is not positive, or a target is unknown, repeated or absent.
+      ValueError: a number is not positive, or a target is unknown, repeated or absent.
     """
 
     rank: int = 16
@@ -40,12 +40,12 @@ class LoraConfig:
 
     def __post_init__(self) -> None:
         if self.rank < 1 or self.alpha <= 0:
-            raise BackboneError(
+            raise ValueError(
                 f"lora rank and alpha must be positive, got {self.rank} and {self.alpha}"
             )
         known = len(set(self.targets) & set(ALL_LINEAR))
         if not self.targets or known != len(self.targets):
-            raise BackboneError(
+            raise ValueError(
                 f"lora targets must be distinct names out of {', '.join(ALL_LINEAR)}, "
                 f"got {self.targets}"
             )
@@ -174,6 +174,8 @@ def _read_peft_config(path: epath.Path) -> LoraConfig:
     names = {hf.MODULES[name].split(".")[-1]: name for name in ALL_LINEAR}
     if unknown := targets - set(names):
         raise BackboneError(f"{path}: target modules {sorted(unknown)} are not supported")
-    return LoraConfig(
-        rank, alpha, tuple(name for name in ALL_LINEAR if name in {names[t] for t in targets})
-    )
+    adapted = {names[target] for target in targets}
+    try:
+        return LoraConfig(rank, alpha, tuple(name for name in ALL_LINEAR if name in adapted))
+    except ValueError as error:
+        raise BackboneError(f"{path}: {error}") from None

@@ -11,7 +11,7 @@ from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.runtime import cells, rundir
 from jaxrl_guided.runtime.checkpoint import content_hash, file_hash
 from jaxrl_guided.runtime.config import to_dict
-from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.signals import catch_signals
 
 PathLike = str | os.PathLike[str]
@@ -40,8 +40,7 @@ def load_inputs(
     arm = ARMS[config.arm]
     trained = load_trained(prior) if arm.guided and prior is not None else None
     expert = load_data(data, config.env) if arm.from_bc and data is not None else None
-    with validation():
-        check_inputs(config, trained, expert)
+    check_inputs(config, trained, expert)
     return trained, expert
 
 

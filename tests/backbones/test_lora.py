@@ -22,7 +22,7 @@ CONFIG = BackboneConfig(
     qkv_bias=True,
 )
 LORA = lora.LoraConfig(rank=3, alpha=6.0)
-PARAMS = decoder.init_params(CONFIG, jax.random.key(0), std=0.3)
+PARAMS = decoder.init_params(CONFIG, 0, std=0.3)
 X = decoder.embed(PARAMS, jnp.arange(14).reshape(2, 7))
 AT = jnp.broadcast_to(jnp.arange(7), (2, 7))
 
@@ -122,6 +122,7 @@ def test_export_leaves_existing_files_untouched(tmp_path):
         ({"r": 4}, "lora_A.weight is of shape \\(3, 16\\), expected \\(4, 16\\)"),
         ({"target_modules": ["q_proj", "k_proj"]}, "k_proj.lora_A.weight is missing"),
         ({"target_modules": "all"}, "not supported"),
+        ({"r": 0}, r"adapter_config\.json: lora rank and alpha must be positive"),
     ],
 )
 def test_import_names_what_does_not_fit(tmp_path, change, message):
@@ -161,5 +162,5 @@ def test_import_refuses_absent_truncated_and_surplus_files(tmp_path):
     ],
 )
 def test_config_refuses_bad_values(arguments, message):
-    with pytest.raises(BackboneError, match=message):
+    with pytest.raises(ValueError, match=message):
         lora.LoraConfig(*arguments)

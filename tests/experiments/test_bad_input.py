@@ -38,6 +38,10 @@ def place(tmp_path_factory):
     gguf_files.write(root / "gguf" / "tiny.gguf", arrays)
     for path in (root / "safetensors" / "model.safetensors", root / "gguf" / "tiny.gguf"):
         path.write_bytes(path.read_bytes()[:5000])
+    for prior, backbone in (("homeless", "gone"), ("cut_backbone", "gguf/tiny.gguf")):
+        card = files.read_json(write_prior(root / prior, horizon=20) / "prior.json")
+        card["choice"]["name"] = backbone
+        files.write_json(root / prior / "prior.json", card)
 
     (root / "foreign").mkdir()
     (root / "foreign" / "thesis.tex").write_text("important")
@@ -68,6 +72,8 @@ PRIOR = ["train_prior", "--preset=smoke", "--out=new", "--data=data"]
 ONLINE = ["train_online", "--preset=smoke"]
 PPO = [*ONLINE, "--config.arm=ppo", "--run_dir=new"]
 LAGO = ["lago", "--preset=smoke", "--run_dir=new"]
+NO_BACKBONE = r"backbone 'gone' is neither a path nor nano or smollm2"
+CUT_BACKBONE = r"tiny.gguf: truncated or corrupt GGUF file"
 CASES = [
     # Unknown names.
     ([*COLLECT, "--env=mars"], r"--env=mars.*clevr"),
@@ -121,6 +127,13 @@ CASES = [
     ([*LAGO, "--prior=prior", "--data=data"], r"bc.episodes is 500, but the dataset has 60"),
     ([*LAGO, "--prior=short_prior"], r"horizon is 20, but the prior .* 4 steps"),
     ([*LAGO, "--prior=other_actions"], r"prior other_actions was trained for actions"),
+    ([*LAGO, "--prior=homeless"], NO_BACKBONE),
+    ([*ONLINE, "--config.arm=lago", "--prior=homeless"], NO_BACKBONE),
+    ([*ONLINE, "--config.arm=lago", "--prior=cut_backbone"], CUT_BACKBONE),
+    (["evaluate", "--prior=homeless"], NO_BACKBONE),
+    (["evaluate", "--prior=cut_backbone"], CUT_BACKBONE),
+    (["grid", "lago_tune", "--prior=homeless", "--data=data"], NO_BACKBONE),
+    (["grid", "lago_tune", "--prior=cut_backbone", "--data=data"], CUT_BACKBONE),
     ([*LAGO, "--prior=empty"], r"no prior at empty: prior.json is missing"),
     ([*ONLINE, "--config.arm=lago"], r"arm 'lago' needs a prior, --prior"),
     ([*ONLINE, "--config.arm=ppo_bc"], r"arm 'ppo_bc' needs expert data, --data"),
