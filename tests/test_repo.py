@@ -1,15 +1,14 @@
 """The repository as a whole: nothing of one machine in it, every preset can be built."""
 
-import dataclasses
-import importlib
 import json
 import pathlib
 import re
 import subprocess
 
 import pytest
-from absl import flags
 
+from jaxrl_guided.lago.config import PRESETS
+from jaxrl_guided.lago.trials import TRIALS
 from jaxrl_guided.runtime import config as config_lib
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -70,27 +69,17 @@ def test_no_large_files():
     assert large == []
 
 
-def scripts():
-    return sorted(
-        path.stem
-        for folder in ("experiments",)
-        for path in (ROOT / folder).glob("*.py")
-        if "PRESETS" in path.read_text()
-    )
+def configurations():
+    """Every preset of the scripts, whole and by stage, and every tuning trial."""
+    found = dict(TRIALS)
+    for name, preset in PRESETS.items():
+        parts = {"lago": preset, "data": preset.data, "prior": preset.prior}
+        found |= {f"{name}-{part}": value for part, value in parts.items()}
+        found |= {f"{name}-{cell}": value for cell, value in preset.cells().items()}
+    return found
 
 
-@pytest.fixture
-def own_flags():
-    """Scripts define flags of the same names: take a script's away after its test."""
-    before = set(flags.FLAGS)
-    yield
-    flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if name not in before])
-
-
-@pytest.mark.parametrize("script", scripts())
-def test_every_preset_survives_json(script, own_flags):
-    module = importlib.import_module(f"experiments.{script}")
-    for name, preset in module.PRESETS.items():
-        assert dataclasses.is_dataclass(preset), name
+def test_every_preset_survives_json():
+    for name, preset in configurations().items():
         stored = json.loads(json.dumps(config_lib.to_dict(preset)))
-        assert config_lib.from_dict(type(preset), stored) == preset
+        assert config_lib.from_dict(type(preset), stored) == preset, name
