@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxrl_guided.runtime import files, versions
+from jaxrl_guided.runtime.markdown import number, verdict
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 MAX_SPREAD = 0.05
@@ -114,20 +115,6 @@ def measure_interleaved(
         name: Timing(statistics.median(values), min(values), max(values))
         for name, values in seconds.items()
     }
-
-
-def number(value: float | None) -> str:
-    """A number for people: three significant digits, thousands separated."""
-    if value is None:
-        return "–"
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def verdict(met: bool | None) -> str:
-    """`yes`, `no` or nothing."""
-    return {True: "yes", False: "no", None: ""}[met]
 
 
 def table_cells(row: Mapping[str, Any]) -> list[str]:

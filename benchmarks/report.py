@@ -1,8 +1,8 @@
 """Regenerates README's tables from `benchmarks/results/*.json`.
 
 A table stands between `<!-- begin:NAME -->` and `<!-- end:NAME -->`, NAME being the file's name
-without suffix. Benchmarks have `rows` as `common.Row`; experiments have `title`, `first_line`,
-`columns` and `rows` as lists of texts and numbers.
+without suffix. Benchmarks have `rows` as `common.Row`; experiments have `title` and what
+`markdown.results_text` reads.
 
     python -m benchmarks.report           # writes README.md
     python -m benchmarks.report --check   # fails when README.md is out of date
@@ -17,6 +17,7 @@ from absl import flags
 from benchmarks import common
 from jaxrl_guided.runtime import app, files
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.markdown import markdown_table, origin, results_text
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
@@ -28,41 +29,17 @@ _BLOCK = re.compile(r"(<!-- begin:([\w.-]+) -->\n)(.*?)(<!-- end:\2 -->)", re.DO
 _MARKER = re.compile(r"<!-- (?:begin|end):[\w.-]+ -->")
 
 
-def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; numbers' columns are not aligned, cells are escaped."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |\n"
-        for line in lines
-    )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return common.verdict(value)
-    if value is None or isinstance(value, int | float):
-        return common.number(value)
-    return str(value)
-
-
 def render(record: dict[str, Any]) -> str:
     """The Markdown of one results file.
 
     Raises:
       KeyError: a field is missing.
-      ValueError: a row of an experiment has not as many values as there are columns.
+      ValueError: a row has not as many values as there are columns.
     """
     if "columns" not in record:
-        machine = f"{record['cpu']}, {record['cores']} cores, {', '.join(record['devices'])}"
-        note = f"\n{record['date']}, {machine}, jax {record['packages']['jax']}.\n"
         rows = [common.table_cells(row) for row in record["rows"]]
-        return markdown_table(list(common.COLUMNS), rows) + note
-    columns = record["columns"]
-    for row in record["rows"]:
-        if len(row) != len(columns):
-            raise ValueError(f"row {row} has {len(row)} values for {len(columns)} columns")
-    rows = [[_text(value) for value in row] for row in record["rows"]]
-    return f"**{record['title']}**\n\n{record['first_line']}\n\n" + markdown_table(columns, rows)
+        return f"{markdown_table(common.COLUMNS, rows)}\n{origin(record)}\n"
+    return f"**{record['title']}**\n\n{results_text(record)}"
 
 
 def _render_file(path: pathlib.Path) -> str:

@@ -100,14 +100,6 @@ def test_empty_results_are_refused(tmp_path):
         write_results("ppo", [], tmp_path / "x.json")
 
 
-@pytest.mark.parametrize(
-    "value, text",
-    [(None, "–"), (0.0, "0"), (1234567.8, "1,234,568"), (99.96, "100"), (0.01234, "0.0123")],
-)
-def test_numbers_for_people(value, text):
-    assert common.number(value) == text
-
-
 def test_pinning(tmp_path):
     script = """
         import os
