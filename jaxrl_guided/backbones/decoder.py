@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
 
@@ -96,20 +97,25 @@ def param_shapes(config: BackboneConfig) -> Params:
     return params
 
 
-def init_params(config: BackboneConfig, key: jax.Array, std: float = 0.02) -> Params:
-    """Random parameters: matrices normal with `std`, norms one, biases zero."""
+def init_params(config: BackboneConfig, seed: int, std: float = 0.02) -> Params:
+    """Random parameters: matrices normal with `std`, norms one, biases zero.
+
+    Drawn by numpy: priors know their backbone by its bits, and those of `jax.random.normal` differ
+    between devices and compiler settings.
+    """
     shapes, tree = jax.tree.flatten_with_path(
         param_shapes(config), is_leaf=lambda x: isinstance(x, tuple)
     )
-    leaves = []
-    for (path, shape), leaf_key in zip(shapes, jax.random.split(key, len(shapes)), strict=True):
+    rng, leaves = np.random.default_rng(seed), []
+    for path, shape in shapes:
         name = path[-1].key
         if name == "bias":
             leaves.append(jnp.zeros(shape, jnp.float32))
         elif name.endswith("norm"):
             leaves.append(jnp.ones(shape, jnp.float32))
         else:
-            leaves.append(std * jax.random.normal(leaf_key, shape, jnp.float32))
+            drawn = rng.standard_normal(shape, np.float32) * np.float32(std)
+            leaves.append(jnp.asarray(drawn))
     return jax.tree.unflatten(tree, leaves)
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import os
 from pathlib import Path
 
-import jax
 from etils import epath
 
 from jaxrl_guided.backbones import decoder, gguf, hf, weights
@@ -60,7 +59,7 @@ def load_backbone(spec: str, num_layers: int | None = None) -> Backbone:
 
 def _load(spec: str, num_layers: int | None) -> Backbone:
     if spec == "nano":
-        params = decoder.init_params(NANO, jax.random.key(0))
+        params = decoder.init_params(NANO, seed=0)
         return _first_layers(Backbone(NANO, params, nano_tokenizer()), num_layers)
     path = epath.Path(weights.find(spec) if spec in NAMES else spec)
     if not path.exists():

@@ -68,7 +68,7 @@ class BackboneChoice:
         if not self.random_weights:
             return backbone
         std = float(np.std(np.asarray(backbone.params["embed"])))
-        params = decoder.init_params(backbone.config, jax.random.key(seed), std=std)
+        params = decoder.init_params(backbone.config, seed, std=std)
         return dataclasses.replace(backbone, params=params)
 
 

@@ -28,7 +28,7 @@ CONFIG = BackboneConfig(
     qk_norm=True,
     o_bias=True,
 )
-PARAMS = decoder.init_params(CONFIG, jax.random.key(0), std=0.3)
+PARAMS = decoder.init_params(CONFIG, 0, std=0.3)
 apply = jax.jit(
     decoder.apply, static_argnums=0, static_argnames=("window", "remat", "compute_dtype")
 )

@@ -63,7 +63,7 @@ def test_transformers_loads_our_export(name, tmp_path):
     import torch
 
     config = dataclasses.replace(CONFIG, **FEATURES[name])
-    params = decoder.init_params(config, jax.random.key(0), std=0.3)
+    params = decoder.init_params(config, 0, std=0.3)
     hf.export_hf(config, params, tmp_path)
     model = torch_model(tmp_path)
     tokens = np.random.default_rng(0).integers(0, 61, (2, 20))
@@ -84,7 +84,7 @@ def test_adapter_files_mean_in_torch_what_they_mean_here(tmp_path):
     """W + (α / r) B A, added by PEFT's names to torch's weights."""
     import torch
 
-    params = decoder.init_params(CONFIG, jax.random.key(0), std=0.3)
+    params = decoder.init_params(CONFIG, 0, std=0.3)
     settings = lora.LoraConfig(rank=3, alpha=6.0)
     adapters = jax.tree.map(
         lambda x: 0.2 * jax.random.normal(jax.random.key(x.size), x.shape),

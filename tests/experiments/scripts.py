@@ -47,13 +47,14 @@ def environment(cache):
     }
 
 
-def run(directory, name, *arguments, cache=None, check=True):
+def run(directory, name, *arguments, check=True):
     """Runs a script in a process of its own with `directory` as the working directory."""
-    return subprocess.run(
+    result = subprocess.run(
         command(name, *arguments),
         cwd=directory,
-        env=environment(cache or directory / "compiled"),
+        env=environment(directory / "compiled"),
         capture_output=True,
         text=True,
-        check=check,
     )
+    assert not check or result.returncode == 0, result.stderr
+    return result

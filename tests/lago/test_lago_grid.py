@@ -7,7 +7,7 @@ import pytest
 from jaxrl_guided.lago import cell as cell_module
 from jaxrl_guided.lago import grid
 from jaxrl_guided.lago.cell import cell_identity, load_inputs, run_cell
-from jaxrl_guided.lago.config import FULL, OnlineConfig
+from jaxrl_guided.lago.config import ARMS, FULL, OnlineConfig
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
@@ -106,7 +106,7 @@ def test_results_of_another_configuration_or_prior_are_refused(tmp_path, prior):
     write(wanted, "y", prior, tmp_path, [0.5, 0.75])
     records = grid.report(wanted, prior, tmp_path, tmp_path)
     assert set(records) == {"goal"}
-    assert [row[0] for row in records["goal"]["rows"]] == ["PPO", "LaGO, constant beta"]
+    assert [row[0] for row in records["goal"]["rows"]] == ["PPO", ARMS["lago"].title]
     assert "LaGO is above PPO" in grid.summary_text(records)
     changed = wanted | {"x": dataclasses.replace(wanted["x"], feature_scale=1.0)}
     with pytest.raises(UserError, match="results are not mixed: move the old ones away"):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxrl_guided.lago.config import ARMS
 from jaxrl_guided.lago.report import (
     answers,
     as_text,
@@ -114,7 +115,7 @@ def test_the_table_has_arms_in_order_columns_of_the_paper_first_and_gaps():
     assert rows == [
         ["uniform random", "10.0 [10.0, 10.0]", "", "0", "0", "2"],
         ["PPO, 10x steps", "40.0 [40.0, 40.0]", "", "12,345", "0", "2"],
-        ["LaGO, constant beta", "30.0 [30.0, 30.0]", "50.0 [50.0, 50.0]", "100", "70", "2"],
+        [ARMS["lago"].title, "30.0 [30.0, 30.0]", "50.0 [50.0, 50.0]", "100", "70", "2"],
     ]
 
 

@@ -56,7 +56,7 @@ def small_prior(history, finetune="lora", state_size=STATE, num_actions=ACTIONS)
 
     rng = np.random.default_rng(0)
     build = functools.partial(init_prior, spec)
-    base = jax.eval_shape(functools.partial(decoder.init_params, config), jax.random.key(0))
+    base = decoder.init_params(config, 0)
     statistics = np.zeros(state_size)
     shapes = jax.eval_shape(build, base, statistics, statistics, jax.random.key(0))
     return spec, jax.tree.map_with_path(fill, shapes)
