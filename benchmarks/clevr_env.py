@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks import common
 from jaxrl_guided.envs import make
-from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, SWEEPS
+from jaxrl_guided.envs.clevr.physics import SWEEPS
+from jaxrl_guided.envs.clevr.table import NUM_ACTIONS
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.runtime import app
 

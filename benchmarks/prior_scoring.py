@@ -30,7 +30,7 @@ from jaxrl_guided.backbones.lora import merge_lora
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS
+from jaxrl_guided.envs.clevr.table import NUM_ACTIONS
 from jaxrl_guided.lago.artifact import TEXT_CHUNK, BackboneChoice, freeze
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.prior import Prior, PriorSpec, encode_texts

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from jaxrl_guided.backbones.tokenizer import Tokenizer
-from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS
+from jaxrl_guided.envs.clevr.table import NUM_ACTIONS, NUM_BALLS
 from jaxrl_guided.lago.artifact import BackboneChoice, new_prior
 from jaxrl_guided.lago.prior import Prior, PriorSpec
 

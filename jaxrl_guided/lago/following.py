@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.envs.clevr.goals import COMPASS
 from jaxrl_guided.envs.clevr.instructions import GOALS, InstructionSet, instruction_set
-from jaxrl_guided.envs.clevr.physics import DIRECTIONS
+from jaxrl_guided.envs.clevr.table import COMPASS, DIRECTIONS
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import PriorSpec, Steps, action_logits
 

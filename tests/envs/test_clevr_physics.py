@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.envs.clevr import push
-from jaxrl_guided.envs.clevr.physics import (
+from jaxrl_guided.envs.clevr.physics import PUSHER_OFFSET
+from jaxrl_guided.envs.clevr.scene import sample_scenes
+from jaxrl_guided.envs.clevr.table import (
     BALL_RADIUS,
     CENTRE_HIGH,
     CENTRE_LOW,
     NUM_ACTIONS,
     NUM_BALLS,
-    PUSHER_OFFSET,
 )
-from jaxrl_guided.envs.clevr.scene import sample_scenes
 
 RIGHT, DIAGONAL = 0, 4
 FAR = np.array(

@@ -1,4 +1,4 @@
-"""Collects episodes of the scripted CLEVR-Robot expert (LaGO, section 5)."""
+"""Collects episodes of the scripted CLEVR-Robot expert (LaGO, arXiv 2606.24669)."""
 
 import functools
 import importlib.metadata
@@ -13,7 +13,7 @@ from jaxrl_guided.envs.clevr.env import ACTION_MAP, make_clevr
 from jaxrl_guided.envs.clevr.expert import expert_action
 from jaxrl_guided.envs.clevr.goals import RewardName
 from jaxrl_guided.envs.clevr.instructions import InstructionSet
-from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS
+from jaxrl_guided.envs.clevr.table import NUM_ACTIONS, NUM_BALLS
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 

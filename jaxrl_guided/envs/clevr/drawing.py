@@ -14,13 +14,14 @@ from PIL import Image
 
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.collect import expert_policy
-from jaxrl_guided.envs.clevr.env import WALL_HIGH, WALL_LOW
 from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.envs.clevr.physics import (
+from jaxrl_guided.envs.clevr.physics import PUSHER_OFFSET
+from jaxrl_guided.envs.clevr.table import (
     BALL_RADIUS,
     DIRECTIONS,
     NUM_BALLS,
-    PUSHER_OFFSET,
+    WALL_HIGH,
+    WALL_LOW,
 )
 
 COLOURS = ("#d1495b", "#2e6fbb", "#4f9d69", "#8a5fbf", "#3bb5c4")

@@ -1,4 +1,4 @@
-"""CLEVR-Robot as a vector environment: instruction, scene, push, reward (LaGO, section 5)."""
+"""CLEVR-Robot as a vector environment: scene, push, reward (LaGO, arXiv 2606.24669)."""
 
 import dataclasses
 
@@ -9,15 +9,13 @@ from flax import struct
 
 from jaxrl_guided.envs.clevr import goals
 from jaxrl_guided.envs.clevr.instructions import InstructionSet, Kind
-from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS, push
+from jaxrl_guided.envs.clevr.physics import push
 from jaxrl_guided.envs.clevr.scene import sample_scenes
+from jaxrl_guided.envs.clevr.table import NUM_ACTIONS, NUM_BALLS, WALL_HIGH, WALL_LOW
 from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
 
 ACTION_MAP = {"kind": "discrete", "n": NUM_ACTIONS, "action": "ball * 8 + direction"}
 """What an action means; a prior and its learner must agree on it."""
-
-WALL_LOW = np.array([-0.6, -0.3], np.float32)
-WALL_HIGH = np.array([0.6, 0.7], np.float32)
 
 
 @struct.dataclass

@@ -1,4 +1,4 @@
-"""Scripted expert of CLEVR-Robot: a greedy look-ahead over the 40 pushes (LaGO, section 5).
+"""Scripted expert of CLEVR-Robot: a greedy look-ahead over the 40 pushes (LaGO, arXiv 2606.24669).
 
 A push is predicted in closed form: the ball travels a fixed way, shares the rest of it with the
 first ball that it meets, and nobody leaves the wall box. The push with the least cost of the
@@ -9,30 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.envs.clevr.feasible import (
-    BOX_HIGH,
-    BOX_LOW,
-    COMPASS_VECTORS,
-    MAX_RELATION,
-    MIN_GAP,
-)
-from jaxrl_guided.envs.clevr.goals import EASY_PUSHES, GREEN, MAX_SORT_DISTANCE
+from jaxrl_guided.envs.clevr.goals import GREEN, MAX_SORT_DISTANCE, one_step_success, related
 from jaxrl_guided.envs.clevr.instructions import Kind
-from jaxrl_guided.envs.clevr.physics import NUM_ACTIONS, NUM_BALLS
-
-TRAVEL = np.array(
-    [
-        [0.25, 0.0],
-        [0.0, 0.25],
-        [-0.25, 0.0],
-        [0.0, -0.25],
-        [0.197, 0.197],
-        [-0.197, 0.197],
-        [0.197, -0.197],
-        [-0.197, -0.197],
-    ],
-    np.float32,
+from jaxrl_guided.envs.clevr.table import (
+    CENTRE_HIGH,
+    CENTRE_LOW,
+    COMPASS,
+    DIRECTIONS,
+    MIN_GAP,
+    NUM_ACTIONS,
+    NUM_BALLS,
 )
+
+_SLANTING = np.all(DIRECTIONS != 0, axis=1, keepdims=True)
+TRAVEL = np.sign(DIRECTIONS) * np.where(_SLANTING, 0.197, 0.25).astype(np.float32)
 """Way of a free ball from rest, metres, by `action % 8` (measured in MuJoCo)."""
 
 # Of the way that remains at a head-on contact, what the pushed ball loses and the struck one gets
@@ -88,12 +78,12 @@ def predict(positions: jax.Array) -> jax.Array:
     kept = (rest * heading - _TAKEN_SHARE * impulse) * jnp.where(cosine > _GRAZING, share, 1.0)
     moved = jax.nn.one_hot(ball, NUM_BALLS)[..., None] * (reached * heading + kept)[:, None]
     pushed = jax.nn.one_hot(first, NUM_BALLS)[..., None] * (share * given)[:, None]
-    return jnp.clip(positions + moved + pushed, BOX_LOW, BOX_HIGH)
+    return jnp.clip(positions + moved + pushed, CENTRE_LOW, CENTRE_HIGH)
 
 
 def _free_share(start: jax.Array, way: jax.Array) -> jax.Array:
     """`f32[A, 1]`: the share of a straight `way` that stays in the wall box."""
-    room = jnp.where(way > 0.0, BOX_HIGH - start, start - BOX_LOW)
+    room = jnp.where(way > 0.0, CENTRE_HIGH - start, start - CENTRE_LOW)
     share = jnp.maximum(room, 0.0) / jnp.maximum(jnp.abs(way), 1e-6)
     return jnp.clip(jnp.min(share, axis=-1, keepdims=True), 0.0, 1.0)
 
@@ -110,13 +100,10 @@ def layout_cost(positions: jax.Array, kind: jax.Array, relations: jax.Array) -> 
       `f32[...]`.
     """
     source, destination, direction = relations.T
-    forward = jnp.asarray(COMPASS_VECTORS, jnp.float32)[direction]
     offset = positions[..., source, :] - positions[..., destination, :]
-    along = jnp.sum(offset * forward, -1)
-    distance = jnp.linalg.norm(offset, axis=-1)
-    across = jnp.sqrt(jnp.maximum(distance**2 - along**2, 0.0))
-    met = (across < along - _MARGIN) & (distance < MAX_RELATION - _MARGIN)
-    away = _UNMET + jnp.linalg.norm(offset - _TARGET_DISTANCE * forward, axis=-1)
+    target = _TARGET_DISTANCE * jnp.asarray(COMPASS)[direction]
+    away = _UNMET + jnp.linalg.norm(offset - target, axis=-1)
+    met = related(offset, direction, _MARGIN)
     spatial = jnp.sum(jnp.where(met | (source < 0), 0.0, away), -1)
 
     steps = positions[..., 1:, :] - positions[..., :-1, :]
@@ -130,11 +117,10 @@ def layout_cost(positions: jax.Array, kind: jax.Array, relations: jax.Array) -> 
 
 def _action_cost(positions: jax.Array, kind: jax.Array, relations: jax.Array) -> jax.Array:
     """`f32[40]` for one environment."""
-    ball, direction = np.divmod(np.arange(NUM_ACTIONS), len(TRAVEL))
-    allowed = (relations[0, 0] == ball) & jnp.asarray(EASY_PUSHES)[relations[0, 2], direction]
+    solves = one_step_success(relations, jnp.arange(NUM_ACTIONS))
     layouts = predict(positions)
     look_ahead = layout_cost(layouts, kind, relations) + _overlap(layouts)
-    return jnp.where(kind == Kind.ONE_STEP, 1.0 - allowed, look_ahead)
+    return jnp.where(kind == Kind.ONE_STEP, 1.0 - solves, look_ahead)
 
 
 def _overlap(layouts: jax.Array) -> jax.Array:

@@ -2,13 +2,15 @@
 
 import numpy as np
 
-NUM_BALLS = 5
-BOX_LOW = np.array([-0.47, -0.17])
-BOX_HIGH = np.array([0.47, 0.57])
-MIN_GAP = 0.26
-MAX_RELATION = 0.391
-COMPASS_VECTORS = np.array([[0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 0.0]])
-"""Unit vectors of behind, left, front, right."""
+from jaxrl_guided.envs.clevr.table import (
+    CENTRE_HIGH,
+    CENTRE_LOW,
+    COMPASS,
+    MAX_RELATION,
+    MIN_GAP,
+    NUM_BALLS,
+    along_across,
+)
 
 _MARGIN = 0.002
 _STARTS = 64
@@ -26,15 +28,14 @@ def violation(positions: np.ndarray, relations: np.ndarray, margin: float = 0.0)
     Returns:
       `f64[...]`: over the box, the pairwise gap, and each goal's quadrant and distance.
     """
-    box = np.maximum(BOX_LOW - positions, positions - BOX_HIGH).max((-2, -1))
+    box = np.maximum(CENTRE_LOW - positions, positions - CENTRE_HIGH).max((-2, -1))
     first, second = np.triu_indices(NUM_BALLS, 1)
     gaps = np.linalg.norm(positions[..., first, :] - positions[..., second, :], axis=-1)
     parts = [box, (MIN_GAP - gaps).max(-1)]
     for source, destination, direction in relations[relations[:, 0] >= 0]:
         offset = positions[..., source, :] - positions[..., destination, :]
-        along = offset @ COMPASS_VECTORS[direction]
-        across = np.abs(offset @ COMPASS_VECTORS[(direction + 1) % 4])
-        parts += [across - along, np.linalg.norm(offset, axis=-1) - MAX_RELATION]
+        along, across = along_across(offset, COMPASS[direction])
+        parts += [np.abs(across) - along, np.linalg.norm(offset, axis=-1) - MAX_RELATION]
     return np.stack(parts).max(0) + margin
 
 
@@ -45,7 +46,7 @@ def find_witness(relations: np.ndarray) -> np.ndarray | None:
     onto its own constraints in turn; the first layout that meets everything is the witness.
     """
     rng = np.random.default_rng(0)
-    positions = rng.uniform(BOX_LOW, BOX_HIGH, (_STARTS, NUM_BALLS, 2))
+    positions = rng.uniform(CENTRE_LOW, CENTRE_HIGH, (_STARTS, NUM_BALLS, 2))
     goals = relations[relations[:, 0] >= 0]
     for _ in range(_ITERATIONS):
         for source, destination, direction in goals:
@@ -53,7 +54,7 @@ def find_witness(relations: np.ndarray) -> np.ndarray | None:
             change = 0.5 * (_nearest_offset(offset, direction) - offset)
             positions[:, source] += change
             positions[:, destination] -= change
-        positions = np.clip(_separate(positions), BOX_LOW + _MARGIN, BOX_HIGH - _MARGIN)
+        positions = np.clip(_separate(positions), CENTRE_LOW + _MARGIN, CENTRE_HIGH - _MARGIN)
         found = np.flatnonzero(violation(positions, goals) < 0.0)
         if found.size:
             return positions[found[0]]
@@ -62,13 +63,13 @@ def find_witness(relations: np.ndarray) -> np.ndarray | None:
 
 def _nearest_offset(offset: np.ndarray, direction: int) -> np.ndarray:
     """`f64[S, 2]` moved into the quadrant of `direction` and to an allowed distance."""
-    forward, sideways = COMPASS_VECTORS[direction], COMPASS_VECTORS[(direction + 1) % 4]
-    along, across = offset @ forward, offset @ sideways
+    forward, leftward = COMPASS[direction], COMPASS[(direction + 1) % len(COMPASS)]
+    along, across = along_across(offset, forward)
     half = 0.5 * (along + np.abs(across))
     outside = np.abs(across) > along - _MARGIN
     along = np.where(outside, np.maximum(half, 0.0) + _MARGIN, along)
     across = np.where(outside, np.sign(across) * np.maximum(half, 0.0), across)
-    inside = along[:, None] * forward + across[:, None] * sideways
+    inside = along[:, None] * forward + across[:, None] * leftward
     length = np.linalg.norm(inside, axis=-1, keepdims=True)
     return inside / length * np.clip(length, MIN_GAP + _MARGIN, MAX_RELATION - _MARGIN)
 

@@ -1,4 +1,4 @@
-"""What CLEVR-Robot's instructions ask for: subgoals, success and both rewards (LaGO, section 5).
+"""What CLEVR-Robot's instructions ask for: subgoals, success, rewards (LaGO, arXiv 2606.24669).
 
 All functions are for one environment; `env` vmaps them. A goal is the pair (`kind`, `relations`)
 of an instruction, as in `InstructionSet`. Layouts are `f32[5, 2]` ball centres in metres.
@@ -10,15 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.envs.clevr.feasible import COMPASS_VECTORS, MAX_RELATION
 from jaxrl_guided.envs.clevr.instructions import Kind
-from jaxrl_guided.envs.clevr.physics import DIRECTIONS, NUM_BALLS
+from jaxrl_guided.envs.clevr.table import (
+    COMPASS,
+    DIRECTIONS,
+    MAX_RELATION,
+    NUM_BALLS,
+    along_across,
+)
 
 RewardName = Literal["goal", "distance"]
 REWARDS: tuple[RewardName, ...] = ("goal", "distance")
-
-COMPASS = np.asarray(COMPASS_VECTORS, np.float32)
-"""Unit vectors of behind, left, front, right."""
 
 EASY_PUSHES = COMPASS @ DIRECTIONS.T > 0
 """`bool[4, 8]`: the pushes that move a ball behind, left, front, right."""
@@ -33,15 +35,23 @@ REWARD_SCALE = 10.0
 SUCCESS_REWARD = 100.0
 
 
+def related(offset: jax.Array, direction: jax.Array, margin: float = 0.0) -> jax.Array:
+    """`bool[...]`: source − destination `f32[..., 2]` lies in the direction's quadrant, and near.
+
+    Args:
+      offset: source − destination, in metres.
+      direction: `i32[...]` index into `COMPASS`.
+      margin: metres by which both tests are tightened.
+    """
+    along, across = along_across(offset, jnp.asarray(COMPASS)[direction])
+    near = jnp.sum(offset**2, axis=-1) < (MAX_RELATION - margin) ** 2
+    return (along - margin > jnp.abs(across)) & near
+
+
 def _spatial(relations: jax.Array, positions: jax.Array) -> jax.Array:
     """`bool[3]`: the relation is there and holds."""
     source, destination, direction = relations.T
-    offset = positions[source] - positions[destination]
-    forward = jnp.asarray(COMPASS)[direction]
-    along = jnp.sum(offset * forward, axis=-1)
-    across = jnp.abs(offset[:, 0] * forward[:, 1] - offset[:, 1] * forward[:, 0])
-    near = jnp.sum(offset**2, axis=-1) < MAX_RELATION**2
-    return (source >= 0) & (along > across) & near
+    return (source >= 0) & related(positions[source] - positions[destination], direction)
 
 
 def count_subgoals(kind: jax.Array, relations: jax.Array) -> jax.Array:
@@ -67,7 +77,7 @@ def count_satisfied(kind: jax.Array, relations: jax.Array, positions: jax.Array)
 
 
 def one_step_success(relations: jax.Array, action: jax.Array) -> jax.Array:
-    """`bool[]`: the push moves the named ball in the named direction (ONE_STEP)."""
+    """`bool[...]`: pushes `i32[...]` move the named ball in the named direction (ONE_STEP)."""
     ball, push = jnp.divmod(action, len(DIRECTIONS))
     return (ball == relations[0, 0]) & jnp.asarray(EASY_PUSHES)[relations[0, 2], push]
 

@@ -11,7 +11,6 @@ A later change of wording voids every result that was made with it.
 from typing import NamedTuple
 
 COLOURS = ("red", "blue", "green", "purple", "cyan")
-COMPASS = ("behind", "left", "front", "right")
 
 REAL_DIRECTIONS = (
     ("behind", "to the rear of", "on the rear side of"),

@@ -1,4 +1,4 @@
-"""Instruction tables of CLEVR-Robot: texts and what they ask for, by level (LaGO, section 5)."""
+"""Instruction tables of CLEVR-Robot: texts and their goals, by level (LaGO, arXiv 2606.24669)."""
 
 import dataclasses
 import enum
@@ -10,11 +10,12 @@ import numpy as np
 
 from jaxrl_guided.envs.clevr import grammar
 from jaxrl_guided.envs.clevr.feasible import find_witness
+from jaxrl_guided.envs.clevr.table import COMPASS, NUM_BALLS
 
 GOALS = tuple(
     (source, destination, direction)
-    for source, destination in itertools.permutations(range(5), 2)
-    for direction in range(4)
+    for source, destination in itertools.permutations(range(NUM_BALLS), 2)
+    for direction in range(len(COMPASS))
 )
 """The 80 spatial goals (source, destination, direction)."""
 
@@ -128,7 +129,7 @@ def _fill(frame: str, goal: tuple[int, int, int], directions: tuple[str, ...]) -
         s=grammar.COLOURS[source],
         d=grammar.COLOURS[destination],
         x=directions[direction],
-        o=directions[(direction + 2) % 4],
+        o=directions[(direction + 2) % len(COMPASS)],
     )
 
 

@@ -1,9 +1,9 @@
-"""Planar contact dynamics of CLEVR-Robot (LaGO, section 5; KALM, section 4): one push of 0.4 s.
+"""Planar contact dynamics of CLEVR-Robot: one push (LaGO, arXiv 2606.24669; KALM, 2404.09248).
 
 Five balls slide on a table between four walls; a small round pusher, put behind the chosen ball, is
-driven by a constant force. Contacts are MuJoCo's friction pyramids, reduced to the plane: two edges
-(normal ± friction·tangent), each with a reference acceleration, a softness and a force that cannot
-pull. Projected Gauss–Seidel sweeps solve them, warm-started from the previous substep.
+driven by a constant force for 0.4 s. Contacts are MuJoCo's friction pyramids, reduced to the plane:
+two edges (normal ± friction·tangent), each with a reference acceleration, a softness and a force
+that cannot pull. Projected Gauss–Seidel sweeps solve them, warm-started from the previous substep.
 
 Bodies are rows and environments the last axis. Six bodies have 15 pairs, which a round robin plays
 in five rounds of three disjoint pairs: in every round row i meets row i + 3, then the rows change
@@ -18,20 +18,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-NUM_BALLS = 5
-DIRECTIONS = np.array(
-    [[1, 0], [0, 1], [-1, 0], [0, -1], [0.8, 0.8], [-0.8, 0.8], [0.8, -0.8], [-0.8, -0.8]],
-    np.float32,
+from jaxrl_guided.envs.clevr.table import (
+    BALL_RADIUS,
+    CENTRE_HIGH,
+    CENTRE_LOW,
+    DIRECTIONS,
+    MIN_GAP,
+    NUM_BALLS,
 )
-"""Direction of the push, and its force in newtons, of `action % 8`; the ball is `action // 8`."""
-NUM_ACTIONS = NUM_BALLS * len(DIRECTIONS)
 
-BALL_RADIUS = 0.13
 PUSHER_RADIUS = 0.05
 PUSHER_OFFSET = 0.15
-CENTRE_LOW = np.array([-0.47, -0.17], np.float32)
-CENTRE_HIGH = np.array([0.47, 0.57], np.float32)
-"""Where a ball at rest against a wall has its centre."""
 
 TIMESTEP = 0.01
 SUBSTEPS = 40
@@ -75,7 +72,7 @@ _PAIR = _Constants(
     _column(4.7, [0.055] * 2),
 )
 _WALL = _Constants(1 / _BALL_MASS, 0.7, 0.055)
-_PAIR_DISTANCE = _column(PUSHER_RADIUS + BALL_RADIUS, [2 * BALL_RADIUS] * 2)
+_PAIR_DISTANCE = _column(PUSHER_RADIUS + BALL_RADIUS, [MIN_GAP] * 2)
 _PAIR_INVERSE_MASS = np.concatenate([-1 / _MASS[:3], 1 / _MASS[3:]])
 
 _Forces = tuple[jax.Array, jax.Array]

@@ -1,4 +1,4 @@
-"""Initial layouts of CLEVR-Robot by sequential rejection (LaGO, section 5; KALM, section 4).
+"""Initial layouts of CLEVR-Robot by rejection (LaGO, arXiv 2606.24669; KALM, 2404.09248).
 
 Ball after ball gets the first of ten uniform candidates that keeps its distance from the balls
 before it; if none does, the layout starts over. A layout succeeds with probability .40.
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.envs.clevr.physics import NUM_BALLS
+from jaxrl_guided.envs.clevr.table import NUM_BALLS
 
 SPAWN_LOW = np.array([-0.5, -0.3], np.float32)
 SPAWN_HIGH = np.array([0.5, 0.5], np.float32)
