@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from jaxrl_guided.backbones.config import BackboneConfig
-from jaxrl_guided.backbones.decoder import linear_shapes
+from jaxrl_guided.backbones.params import linear_shapes
 
 PEAK_SIZE = 2048
 PEAK_OPERATIONS = 2.0 * PEAK_SIZE**3

@@ -7,6 +7,7 @@ import pytest
 
 from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr import push
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
@@ -35,7 +36,7 @@ def on_both(function, *arguments, accelerator):
 
 def test_decoder_equals_host(accelerator):
     config = BackboneConfig(256, 64, 128, 4, 4, 2, 16, tie_embeddings=True)
-    params = decoder.init_params(config, 0, std=0.2)
+    params = init_params(config, 0, std=0.2)
     x = jax.random.normal(jax.random.key(1), (4, 32, 64))
     positions = jnp.broadcast_to(jnp.arange(32), (4, 32))
 

@@ -1,33 +1,19 @@
-"""The one decoder (Llama, Qwen2, Qwen3): embeddings in, hidden states out, over plain nested dicts.
-
-Parameters are stacked over layers on a leading axis:
-
-    {"embed": f32[V, D],
-     "layers": {"attn_norm": [L, D], "mlp_norm": [L, D],
-                "q", "k", "v", "o", "gate", "up", "down":
-                    {"kernel": [L, in, out], "bias" (if any): [L, out]},
-                "q_norm", "k_norm" (Qwen3): [L, head_dim]},
-     "final_norm": [D],
-     "lm_head" (unless tied): {"kernel": [D, V]}}
+"""The one decoder (Llama, Qwen2, Qwen3): embeddings in, hidden states out; weights as in `params`.
 
 The prior, the sampler, the trainer and the embedder all call `apply`, so they cannot disagree.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import lax
 
 from jaxrl_guided.backbones import attention, rope
-from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
-
-Params = dict[str, Any]
-"""Nested dictionary of arrays."""
+from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.params import Params
 
 
 @struct.dataclass
@@ -60,79 +46,6 @@ class Prefix:
     values: jax.Array
     length: jax.Array
     index: jax.Array
-
-
-def linear_shapes(config: BackboneConfig) -> dict[str, tuple[int, int]]:
-    """(in, out) of the seven linear layers of a block, by name."""
-    width, ffn = config.hidden_size, config.intermediate_size
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    return {
-        "q": (width, q),
-        "k": (width, kv),
-        "v": (width, kv),
-        "o": (q, width),
-        "gate": (width, ffn),
-        "up": (width, ffn),
-        "down": (ffn, width),
-    }
-
-
-def param_shapes(config: BackboneConfig) -> Params:
-    """The parameter tree with shapes (tuples) in the place of arrays."""
-    count, width = config.num_layers, config.hidden_size
-    layers: Params = {"attn_norm": (count, width), "mlp_norm": (count, width)}
-    for name, shape in linear_shapes(config).items():
-        layers[name] = {"kernel": (count, *shape)}
-        if (name in "qkv" and config.qkv_bias) or (name == "o" and config.o_bias):
-            layers[name]["bias"] = (count, shape[1])
-    if config.qk_norm:
-        layers |= {"q_norm": (count, config.head_dim), "k_norm": (count, config.head_dim)}
-    params: Params = {
-        "embed": (config.vocab_size, width),
-        "layers": layers,
-        "final_norm": (width,),
-    }
-    if not config.tie_embeddings:
-        params["lm_head"] = {"kernel": (width, config.vocab_size)}
-    return params
-
-
-def init_params(config: BackboneConfig, seed: int, std: float = 0.02) -> Params:
-    """Random parameters: matrices normal with `std`, norms one, biases zero.
-
-    Drawn by numpy: priors know their backbone by its bits, and those of `jax.random.normal` differ
-    between devices and compiler settings.
-    """
-    shapes, tree = jax.tree.flatten_with_path(
-        param_shapes(config), is_leaf=lambda x: isinstance(x, tuple)
-    )
-    rng, leaves = np.random.default_rng(seed), []
-    for path, shape in shapes:
-        name = path[-1].key
-        if name == "bias":
-            leaves.append(jnp.zeros(shape, jnp.float32))
-        elif name.endswith("norm"):
-            leaves.append(jnp.ones(shape, jnp.float32))
-        else:
-            drawn = rng.standard_normal(shape, np.float32) * np.float32(std)
-            leaves.append(jnp.asarray(drawn))
-    return jax.tree.unflatten(tree, leaves)
-
-
-def truncate(
-    config: BackboneConfig, params: Params, num_layers: int
-) -> tuple[BackboneConfig, Params]:
-    """The first `num_layers` layers; the final norm (and the head) stay.
-
-    Raises:
-      BackboneError: `num_layers` is not within 1 … `config.num_layers`.
-    """
-    if not 1 <= num_layers <= config.num_layers:
-        raise BackboneError(
-            f"num_layers must be within 1 … {config.num_layers} for this backbone, got {num_layers}"
-        )
-    layers = jax.tree.map(lambda x: x[:num_layers], params["layers"])
-    return dataclasses.replace(config, num_layers=num_layers), {**params, "layers": layers}
 
 
 def embed(params: Params, tokens: jax.Array) -> jax.Array:
@@ -189,7 +102,8 @@ def apply(
       prefix: shared texts.
       cache: tokens read before; new tokens are appended to it.
       window: w, static: tokens read only the last w tokens (of their segment) and themselves, at
-        cost O(T · w) in blocks of w; w = 0 is itself and the prefix. Not together with a cache.
+        cost O(T · w), in blocks (`attention.block_sizes`); w = 0 is itself and the prefix. Not
+        together with a cache.
       remat: recompute layers in the backward pass, to save memory.
       compute_dtype: type of the matrix products and of the residual stream.
 

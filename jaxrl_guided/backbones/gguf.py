@@ -10,9 +10,8 @@ import numpy as np
 from gguf import GGUFReader, ReaderTensor, quants
 from numpy.typing import DTypeLike
 
-from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
-from jaxrl_guided.backbones.decoder import Params
+from jaxrl_guided.backbones.params import Params, linear_shapes
 
 # Llama checkpoints store the rows of q and k with each rotary pair side by side; the others, like
 # our decoder, keep the two halves of a head apart.
@@ -161,7 +160,7 @@ def _num_layers(path: Path, total: int, names: Collection[str], wanted: int | No
 def _expected_shapes(config: BackboneConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of every tensor that this configuration reads; matrices are [out, in]."""
     hidden = config.hidden_size
-    matrices = {name: shape[::-1] for name, shape in decoder.linear_shapes(config).items()}
+    matrices = {name: shape[::-1] for name, shape in linear_shapes(config).items()}
     layer: dict[str, tuple[int, ...]] = {f"{name}.weight": (hidden,) for name in _NORMS.values()}
     layer |= {f"{_PROJECTIONS[name]}.weight": shape for name, shape in matrices.items()}
     layer |= {f"{_PROJECTIONS[name]}.bias": matrices[name][:1] for name in _biased(config)}

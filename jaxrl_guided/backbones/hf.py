@@ -15,9 +15,8 @@ import safetensors.numpy
 from etils import epath
 from safetensors import SafetensorError, safe_open
 
-from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
-from jaxrl_guided.backbones.decoder import Params
+from jaxrl_guided.backbones.params import Params, param_shapes
 
 MODULES = {
     "q": "self_attn.q_proj",
@@ -63,7 +62,7 @@ def load_hf(
     root = epath.Path(directory)
     config = read_config(root)
     slots = _slots(config)
-    shapes = decoder.param_shapes(config)
+    shapes = param_shapes(config)
     params = jax.tree.map(
         lambda shape: np.empty(shape, dtype), shapes, is_leaf=lambda x: isinstance(x, tuple)
     )
@@ -131,7 +130,7 @@ def _slots(config: BackboneConfig) -> dict[str, _Slot]:
         "model.embed_tokens.weight": _Slot(("embed",), None, False),
         "model.norm.weight": _Slot(("final_norm",), None, False),
     }
-    shapes = decoder.param_shapes(config)
+    shapes = param_shapes(config)
     if "lm_head" in shapes:
         slots["lm_head.weight"] = _Slot(("lm_head", "kernel"), None, True)
     for ours, entry in shapes["layers"].items():

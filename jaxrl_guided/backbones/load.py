@@ -6,8 +6,9 @@ from pathlib import Path
 
 from etils import epath
 
-from jaxrl_guided.backbones import decoder, gguf, hf, weights
+from jaxrl_guided.backbones import gguf, hf, weights
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
+from jaxrl_guided.backbones.params import Params, init_params, truncate
 from jaxrl_guided.backbones.tokenizer import (
     NANO_SPECIALS,
     Tokenizer,
@@ -35,7 +36,7 @@ class Backbone:
     """A decoder's configuration, its float32 parameters, and its tokenizer."""
 
     config: BackboneConfig
-    params: decoder.Params
+    params: Params
     tokenizer: Tokenizer
 
 
@@ -59,7 +60,7 @@ def load_backbone(spec: str, num_layers: int | None = None) -> Backbone:
 
 def _load(spec: str, num_layers: int | None) -> Backbone:
     if spec == "nano":
-        params = decoder.init_params(NANO, seed=0)
+        params = init_params(NANO, seed=0)
         return _first_layers(Backbone(NANO, params, nano_tokenizer()), num_layers)
     path = epath.Path(weights.find(spec) if spec in NAMES else spec)
     if not path.exists():
@@ -76,7 +77,7 @@ def _load(spec: str, num_layers: int | None) -> Backbone:
 def _first_layers(backbone: Backbone, num_layers: int | None) -> Backbone:
     if num_layers is None:
         return backbone
-    config, params = decoder.truncate(backbone.config, backbone.params, num_layers)
+    config, params = truncate(backbone.config, backbone.params, num_layers)
     return dataclasses.replace(backbone, config=config, params=params)
 
 

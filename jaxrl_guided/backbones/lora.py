@@ -13,9 +13,9 @@ import numpy as np
 import safetensors.numpy
 from etils import epath
 
-from jaxrl_guided.backbones import decoder, hf
+from jaxrl_guided.backbones import hf
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
-from jaxrl_guided.backbones.decoder import Params
+from jaxrl_guided.backbones.params import Params, linear_shapes
 
 ATTENTION = ("q", "k", "v", "o")
 ALL_LINEAR = (*ATTENTION, "gate", "up", "down")
@@ -58,7 +58,7 @@ class LoraConfig:
 
 def lora_shapes(config: BackboneConfig, lora: LoraConfig) -> dict[str, dict[str, tuple[int, ...]]]:
     """Shapes of `{name: {"a": [L, in, r], "b": [L, r, out]}}`."""
-    linear, count = decoder.linear_shapes(config), config.num_layers
+    linear, count = linear_shapes(config), config.num_layers
     return {
         name: {"a": (count, linear[name][0], lora.rank), "b": (count, lora.rank, linear[name][1])}
         for name in lora.targets

@@ -18,9 +18,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.lora import merge_lora
+from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import (
@@ -68,7 +68,7 @@ class BackboneChoice:
         if not self.random_weights:
             return backbone
         std = float(np.std(np.asarray(backbone.params["embed"])))
-        params = decoder.init_params(backbone.config, seed, std=std)
+        params = init_params(backbone.config, seed, std=std)
         return dataclasses.replace(backbone, params=params)
 
 

@@ -12,6 +12,7 @@ from jax.extend import core as jex_core
 
 from jaxrl_guided.backbones import attention, decoder, hf, rope
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError, RopeScaling
+from jaxrl_guided.backbones.params import init_params, param_shapes, truncate
 from jaxrl_guided.backbones.presets import PRESETS
 
 GOLDENS = sorted((Path(__file__).parents[1] / "goldens").glob("decoder_*.npz"))
@@ -28,7 +29,7 @@ CONFIG = BackboneConfig(
     qk_norm=True,
     o_bias=True,
 )
-PARAMS = decoder.init_params(CONFIG, 0, std=0.3)
+PARAMS = init_params(CONFIG, 0, std=0.3)
 apply = jax.jit(
     decoder.apply, static_argnums=0, static_argnames=("window", "remat", "compute_dtype")
 )
@@ -180,7 +181,7 @@ def test_window_equals_plain_when_segments_are_short(tokens, window):
 @pytest.mark.parametrize("tokens,window", [(11, 3), (150, 40)])
 def test_window_hides_what_is_further_back(tokens, window):
     """One layer: the last token depends on the last w tokens and itself, exactly."""
-    config, params = decoder.truncate(CONFIG, PARAMS, 1)
+    config, params = truncate(CONFIG, PARAMS, 1)
 
     @jax.jit
     @jax.grad
@@ -347,7 +348,7 @@ def test_rope_by_hand():
 
 def test_truncate_equals_later_layers_that_add_nothing():
     x = embedded(tokens_of(1, 5))
-    config, params = decoder.truncate(CONFIG, PARAMS, 1)
+    config, params = truncate(CONFIG, PARAMS, 1)
     layers = dict(PARAMS["layers"])
     for name in ("o", "down"):
         layers[name] = jax.tree.map(lambda w: w.at[1].set(0), layers[name])
@@ -358,7 +359,7 @@ def test_truncate_equals_later_layers_that_add_nothing():
 @pytest.mark.parametrize("count", [0, 3, -1])
 def test_truncate_refuses_impossible_counts(count):
     with pytest.raises(BackboneError, match="num_layers must be within 1 … 2"):
-        decoder.truncate(CONFIG, PARAMS, count)
+        truncate(CONFIG, PARAMS, count)
 
 
 def test_apply_refuses_what_does_not_fit():
@@ -431,7 +432,7 @@ def test_presets_have_the_published_number_of_parameters(name):
         "qwen3_0.6b": 596.0,
         "qwen3_1.7b": 1720.6,
     }
-    shapes = decoder.param_shapes(PRESETS[name])
+    shapes = param_shapes(PRESETS[name])
     leaves = jax.tree.leaves(shapes, is_leaf=lambda x: isinstance(x, tuple))
     assert sum(np.prod(shape) for shape in leaves) / 1e6 == pytest.approx(millions[name], rel=1e-3)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.gguf import load_gguf
+from jaxrl_guided.backbones.params import param_shapes
 from tests.backbones import gguf_files as files
 
 
@@ -72,7 +72,7 @@ def test_configuration(llama):
 
 def test_parameters(llama, arrays):
     config, params, _ = load_gguf(llama)
-    assert jax.tree.map(np.shape, params) == decoder.param_shapes(config)
+    assert jax.tree.map(np.shape, params) == param_shapes(config)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
     layers = params["layers"]
     np.testing.assert_array_equal(params["embed"], arrays["token_embd.weight"])
@@ -118,7 +118,7 @@ def test_qwen_keeps_its_rows_and_has_its_extras(tmp_path, architecture):
     path = files.write(tmp_path / "q.gguf", arrays, architecture)
     config, params, _ = load_gguf(path)
     assert config.family == architecture
-    assert jax.tree.map(np.shape, params) == decoder.param_shapes(config)
+    assert jax.tree.map(np.shape, params) == param_shapes(config)
     for name in "qk":
         kernel = arrays[f"blk.1.attn_{name}.weight"].T
         np.testing.assert_array_equal(params["layers"][name]["kernel"][1], kernel)

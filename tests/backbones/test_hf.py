@@ -10,8 +10,9 @@ import pytest
 import safetensors.numpy
 from etils import epath
 
-from jaxrl_guided.backbones import decoder, hf
+from jaxrl_guided.backbones import hf
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError, RopeScaling
+from jaxrl_guided.backbones.params import param_shapes
 
 CONFIG = BackboneConfig(
     vocab_size=31,
@@ -30,7 +31,7 @@ def params_of(config):
         lambda shape: jnp.asarray(
             np.random.default_rng(len(shape)).normal(size=shape), jnp.float32
         ),
-        decoder.param_shapes(config),
+        param_shapes(config),
         is_leaf=lambda x: isinstance(x, tuple),
     )
 

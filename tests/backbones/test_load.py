@@ -11,6 +11,7 @@ from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.hf import export_hf
 from jaxrl_guided.backbones.load import NANO, load_backbone
+from jaxrl_guided.backbones.params import param_shapes
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.runtime.checkpoint import content_hash
 from tests import make_smollm2_golden as oracle
@@ -43,7 +44,7 @@ def test_nano_is_always_the_same_and_runs():
     # Of numpy, so that it is the same on every device and with every compiler setting.
     expected = "ea5478f8719eb0946567297acc8160565e9a42f8a9bf29db00cc4a9866206d75"
     assert content_hash(backbone.params) == expected
-    assert jax.tree.map(np.shape, backbone.params) == decoder.param_shapes(backbone.config)
+    assert jax.tree.map(np.shape, backbone.params) == param_shapes(backbone.config)
     ids, _ = backbone.tokenizer.encode(["red ball", "ünïcode"])
     x = decoder.embed(backbone.params, jnp.asarray(ids))
     positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)

@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from jaxrl_guided.backbones import decoder, lora
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
+from jaxrl_guided.backbones.params import init_params
 
 CONFIG = BackboneConfig(
     vocab_size=31,
@@ -22,7 +23,7 @@ CONFIG = BackboneConfig(
     qkv_bias=True,
 )
 LORA = lora.LoraConfig(rank=3, alpha=6.0)
-PARAMS = decoder.init_params(CONFIG, 0, std=0.3)
+PARAMS = init_params(CONFIG, 0, std=0.3)
 X = decoder.embed(PARAMS, jnp.arange(14).reshape(2, 7))
 AT = jnp.broadcast_to(jnp.arange(7), (2, 7))
 

@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from jaxrl_guided.backbones import decoder, hf, lora
 from jaxrl_guided.backbones.config import BackboneConfig, RopeScaling
+from jaxrl_guided.backbones.params import init_params
 from tests.goldens import make_goldens
 
 pytestmark = pytest.mark.parity
@@ -63,7 +64,7 @@ def test_transformers_loads_our_export(name, tmp_path):
     import torch
 
     config = dataclasses.replace(CONFIG, **FEATURES[name])
-    params = decoder.init_params(config, 0, std=0.3)
+    params = init_params(config, 0, std=0.3)
     hf.export_hf(config, params, tmp_path)
     model = torch_model(tmp_path)
     tokens = np.random.default_rng(0).integers(0, 61, (2, 20))
@@ -84,7 +85,7 @@ def test_adapter_files_mean_in_torch_what_they_mean_here(tmp_path):
     """W + (α / r) B A, added by PEFT's names to torch's weights."""
     import torch
 
-    params = decoder.init_params(CONFIG, 0, std=0.3)
+    params = init_params(CONFIG, 0, std=0.3)
     settings = lora.LoraConfig(rank=3, alpha=6.0)
     adapters = jax.tree.map(
         lambda x: 0.2 * jax.random.normal(jax.random.key(x.size), x.shape),

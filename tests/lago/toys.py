@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.decoder import Prefix
 from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.backbones.params import init_params, param_shapes
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import (
@@ -56,7 +56,7 @@ def small_prior(history, finetune="lora", state_size=STATE, num_actions=ACTIONS)
 
     rng = np.random.default_rng(0)
     build = functools.partial(init_prior, spec)
-    base = decoder.init_params(config, 0)
+    base = init_params(config, 0)
     statistics = np.zeros(state_size)
     shapes = jax.eval_shape(build, base, statistics, statistics, jax.random.key(0))
     return spec, jax.tree.map_with_path(fill, shapes)
@@ -82,7 +82,7 @@ def saying_prior(actions, num_actions, state_size, history="none"):
     spec = PriorSpec(config, state_size, num_actions, HORIZON, history, "frozen")
     base = jax.tree.map(
         lambda shape: jnp.zeros(shape, jnp.float32),
-        decoder.param_shapes(config),
+        param_shapes(config),
         is_leaf=lambda x: isinstance(x, tuple),
     )
     base["layers"]["o"]["kernel"] = jnp.eye(width)[None]
