@@ -1,29 +1,45 @@
 """Tables, answers and pictures from the results of the online grid (LaGO, section 2).
 
-The unit is the seed: every number is a mean over seeds with its bootstrap interval, every
-comparison is paired by seed.
+The unit is the seed: every number is a mean over training seeds with its bootstrap interval at
+fixed evaluation episodes, every comparison is paired by seed.
 """
 
 import dataclasses
+import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxrl_guided.lago.config import ARMS, HARD_FAMILIES
+from jaxrl_guided.lago.config import ARMS, HARD_FAMILIES, OnlineConfig
+from jaxrl_guided.lago.rivals import (
+    ONE_RUN,
+    Scores,
+    compare,
+    estimate,
+    goal,
+    goal_text,
+    headline,
+)
+from jaxrl_guided.runtime import versions
+from jaxrl_guided.runtime.markdown import results_text
 from jaxrl_guided.runtime.plots import learning_curves
-from jaxrl_guided.runtime.stats import Estimate, bootstrap, paired_difference
 
 MEAN = ("real", "rephrase", "easy", "hard")
 """Levels whose mean is the headline."""
 
-RIVALS = ("ppo", "ppo_bc", "kickstart", "prior")
-"""What LaGO is compared with: same steps, same data, same prior, the prior itself."""
+BESIDE = {
+    "return": "return",
+    "sampled_success": "success of sampled actions, %",
+    "success_at_end": "success at the last step, %",
+    "area": "area under the success curve, %",
+}
+"""What is reported beside success, and what the table calls it."""
 
-Scores = dict[str, dict[str, dict[int, float]]]
-"""Arm -> column -> seed -> success."""
+_FINAL = ("success", "return", "sampled_success", "success_at_end")
+"""Numbers of the final evaluation; the area is that of the curve."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,43 +48,62 @@ class Results:
 
     Attributes:
       reward: of the online environment.
-      scores: success by arm, column (level, Hard family or `mean`) and seed.
+      measures: `success` and the keys of `BESIDE`, each by arm, column (level, Hard family or
+        `mean`) and seed.
       curves: level -> arm -> (steps `i[T]`, success `f[S, T]`).
       steps: environment steps by arm and level.
       expert_steps: expert transitions that an arm has seen.
+      finished: number of runs by arm and level.
+      planned: the same of the whole grid; empty where it is not known.
     """
 
     reward: str
-    scores: Scores
+    measures: dict[str, Scores]
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
     steps: dict[str, dict[str, int]]
     expert_steps: dict[str, int]
+    finished: dict[str, dict[str, int]]
+    planned: dict[str, dict[str, int]]
+
+    @property
+    def scores(self) -> Scores:
+        """Success, the headline."""
+        return self.measures["success"]
 
 
-def gather(records: Sequence[Mapping[str, Any]], reward: str, metric: str = "success") -> Results:
-    """Sorts cell records of one reward; `metric` is a key of their final numbers.
+def gather(
+    records: Sequence[Mapping[str, Any]], reward: str, planned: Iterable[OnlineConfig] = ()
+) -> Results:
+    """Sorts cell records of one reward.
 
     Easy and Hard are trained with `goal` only, so that they stand in the `goal` table alone.
+
+    Args:
+      records: of the finished cells.
+      reward: which of them to take.
+      planned: all cells of the grid, of any reward.
     """
-    scores: Scores = {}
+    measures: dict[str, Scores] = {name: {} for name in ("success", *BESIDE)}
     curves: dict[str, dict[str, list[Any]]] = {}
     steps: dict[str, dict[str, int]] = {}
     expert: dict[str, int] = {}
+    finished: dict[str, dict[str, int]] = {}
     for record in records:
         config = record["config"]
         if config["reward"] != reward:
             continue
         arm, level = config["arm"], config["level"]
-        columns = scores.setdefault(arm, {})
-        for name, numbers in record["final"].items():
-            by_seed = dict(zip(record["seeds"], numbers[metric], strict=True))
-            columns.setdefault(name, {}).update(by_seed)
+        for name, columns in _numbers(record).items():
+            for column, by_seed in columns.items():
+                measures[name].setdefault(arm, {}).setdefault(column, {}).update(by_seed)
         steps.setdefault(arm, {})[level] = record["steps"]
         expert[arm] = max(expert.get(arm, 0), record.get("expert_steps", 0))
+        _count(finished, arm, level, record["seeds"])
         if record["curve"]["steps"]:
             curves.setdefault(level, {}).setdefault(arm, []).append(record["curve"])
-    for columns in scores.values():
-        _add_means(columns)
+    for scores in measures.values():
+        for columns in scores.values():
+            _add_means(columns)
     joined = {
         level: {
             arm: (
@@ -79,43 +114,62 @@ def gather(records: Sequence[Mapping[str, Any]], reward: str, metric: str = "suc
         }
         for level, arms in curves.items()
     }
-    return Results(reward, scores, joined, steps, expert)
+    whole: dict[str, dict[str, int]] = {}
+    for cell in planned:
+        if cell.reward == reward:
+            _count(whole, cell.arm, cell.level, cell.seeds)
+    return Results(reward, measures, joined, steps, expert, finished, whole)
+
+
+def _count(runs: dict[str, dict[str, int]], arm: str, level: str, seeds: Sequence[int]) -> None:
+    """Adds a cell's runs."""
+    levels = runs.setdefault(arm, {})
+    levels[level] = 1 if arm in ONE_RUN else levels.get(level, 0) + len(seeds)
+
+
+def _numbers(record: Mapping[str, Any]) -> Scores:
+    """A cell's numbers by measure, column and seed; an arm of one run has the first seed alone.
+
+    A level that the arm did not train on gets a column of its own.
+    """
+    config, curve = record["config"], record["curve"]
+    seeds = record["seeds"][:1] if config["arm"] in ONE_RUN else record["seeds"]
+    own = HARD_FAMILIES if config["level"] == "hard" else (config["level"],)
+    found: Scores = {}
+    for level, numbers in record["final"].items():
+        column = level if level in own else f"{config['level']} to {level}"
+        for name in _FINAL:
+            values = numbers[name][: len(seeds)]
+            found.setdefault(name, {})[column] = dict(zip(seeds, values, strict=True))
+    if len(curve["steps"]) > 1:
+        areas = curve_area(np.asarray(curve["steps"]), np.asarray(curve["success"]))
+        found["area"] = {config["level"]: dict(zip(seeds, areas.tolist(), strict=True))}
+    return found
+
+
+def curve_area(steps: np.ndarray, success: np.ndarray) -> np.ndarray:
+    """Mean height `f[S]` of curves `f[T, S]` from the first to the last of `steps` `i[T]`."""
+    return np.trapezoid(success, steps, axis=0) / (steps[-1] - steps[0])
 
 
 def _add_means(columns: dict[str, dict[int, float]]) -> None:
-    """Adds `hard` from its families, and `mean` where all four levels are there."""
+    """Adds `hard` from its families, and `mean`, each where all its parts are there."""
     for name, parts in (("hard", HARD_FAMILIES), ("mean", MEAN)):
         if all(part in columns for part in parts):
-            seeds = set.intersection(*(set(columns[part]) for part in parts))
-            columns[name] = {
-                seed: float(np.mean([columns[part][seed] for part in parts]))
-                for seed in sorted(seeds)
-            }
+            columns[name] = _mean(columns, parts)
 
 
-def estimate(by_seed: Mapping[int, float]) -> Estimate:
-    """Mean in per cent with its interval (no interval from a single seed)."""
-    values = 100 * np.array([by_seed[seed] for seed in sorted(by_seed)])
-    if len(values) < 2:
-        return Estimate(float(values[0]), float("nan"), float("nan"))
-    return bootstrap(values)
-
-
-def difference(
-    ours: Mapping[int, float], theirs: Mapping[int, float]
-) -> tuple[Estimate, int] | None:
-    """Paired difference in points and the number of seeds, None with fewer than two in common."""
-    seeds = sorted(set(ours) & set(theirs))
-    if len(seeds) < 2:
-        return None
-    points = [np.array([100 * side[seed] for seed in seeds]) for side in (ours, theirs)]
-    return paired_difference(points[0], points[1]), len(seeds)
+def _mean(columns: Mapping[str, Mapping[int, float]], parts: Sequence[str]) -> dict[int, float]:
+    """The mean over columns of each seed that all of them have."""
+    seeds = set.intersection(*(set(columns.get(part, ())) for part in parts))
+    return {seed: float(np.mean([columns[part][seed] for part in parts])) for seed in sorted(seeds)}
 
 
 def columns_of(results: Results) -> list[str]:
     """Columns that any arm has, in the order of the paper, means and families last."""
     present = {name for columns in results.scores.values() for name in columns}
-    return [name for name in (*MEAN, "mean", *HARD_FAMILIES) if name in present]
+    ordered = (*MEAN, "mean", *HARD_FAMILIES)
+    return [name for name in ordered if name in present] + sorted(present - set(ordered))
 
 
 def table(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -124,54 +178,98 @@ def table(results: Results) -> tuple[list[str], list[list[str]]]:
     rows = []
     for arm in (name for name in ARMS if name in results.scores):
         scores = results.scores[arm]
-        cells = [_cell(scores[name]) if name in scores else "" for name in columns]
-        seeds = max(len(by_seed) for by_seed in scores.values())
+        cells = [f"{estimate(scores[name]):.1f}" if scores.get(name) else "" for name in columns]
         steps = max(results.steps[arm].values(), default=0)
         expert = results.expert_steps.get(arm, 0)
-        rows.append([ARMS[arm].title, *cells, f"{steps:,}", f"{expert:,}", str(seeds)])
+        rows.append([ARMS[arm].title, *cells, f"{steps:,}", f"{expert:,}", _runs(results, arm)])
     return ["success, %", *columns, "steps", "expert steps", "seeds"], rows
 
 
-def _cell(by_seed: Mapping[int, float]) -> str:
-    found = estimate(by_seed)
-    interval = "" if np.isnan(found.low) else f" [{found.low:.1f}, {found.high:.1f}]"
-    return f"{found.value:.1f}{interval}"
+def _runs(results: Results, arm: str) -> str:
+    """Finished seeds over levels, as `10`, `3–10`, `0–3 of 10` or `1 run`."""
+    finished, planned = results.finished[arm], results.planned.get(arm, {})
+    counts = [finished.get(level, 0) for level in planned or finished]
+    low, high, whole = min(counts), max(counts), max(planned.values(), default=0)
+    text = f"{low}" if low == high else f"{low}–{high}"
+    text += f" of {whole}" if low < whole else ""
+    return f"{text} run" if arm in ONE_RUN else text
+
+
+def levels_of(results: Results) -> list[str]:
+    """The headline's levels that any arm has; without one, all columns."""
+    columns = columns_of(results)
+    return [name for name in columns if name in MEAN] or columns
+
+
+def beside_table(results: Results) -> dict[str, Any]:
+    """What is reported beside success: one row an arm, each number a mean over levels."""
+    levels = levels_of(results)
+    rows = []
+    for arm in (name for name in ARMS if name in results.scores):
+        row = [ARMS[arm].title]
+        for name in BESIDE:
+            by_seed = _mean(results.measures[name].get(arm, {}), levels)
+            scale = 1.0 if name == "return" else 100.0
+            row.append(f"{estimate(by_seed, scale):.1f}" if by_seed else "")
+        rows.append(row)
+    title = f"Beside success, mean over {', '.join(levels)}"
+    return {"title": title, "columns": ["arm", *BESIDE.values()], "rows": rows}
+
+
+def _unfinished(results: Results) -> str:
+    """How much of the grid is missing, empty where nothing is."""
+    planned, finished = (
+        sum(sum(levels.values()) for levels in runs.values())
+        for runs in (results.planned, results.finished)
+    )
+    if finished >= planned:
+        return ""
+    return f"Unfinished: {finished} of {planned} planned runs (arm, level, seed) are there."
 
 
 def answers(results: Results) -> list[str]:
     """Is LaGO above each rival? One sentence each, the negative ones first."""
-    name = "mean" if "mean" in results.scores.get("lago", {}) else None
-    found = []
-    for rival in RIVALS:
-        shared = [
-            column
-            for column in columns_of(results)
-            if column in results.scores.get("lago", {}) and column in results.scores.get(rival, {})
-        ]
-        column = name if name in shared else next(iter(shared), None)
-        if column is None:
-            continue
-        compared = difference(results.scores["lago"][column], results.scores[rival][column])
-        if compared is None:
-            continue
-        margin, seeds = compared
-        verdict = "above" if margin.low > 0 else "below" if margin.high < 0 else "not clearly above"
-        text = (
-            f"LaGO is {verdict} {ARMS[rival].title} on {column}: {margin.value:+.1f} points "
-            f"[{margin.low:+.1f}, {margin.high:+.1f}], {seeds} seeds."
-        )
-        found.append((verdict == "above", text))
-    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+    found = compare(results.scores, levels_of(results))
+    return [str(item) for item in sorted(found, key=lambda item: item.above)]
+
+
+def _note(results: Results) -> str:
+    """What the numbers in the tables are."""
+    note = (
+        "Mean [95 % bootstrap interval] over training seeds, at evaluation episodes that are the "
+        "same for all; comparisons are paired by seed."
+    )
+    for arm in (name for name in ONE_RUN if name in results.scores):
+        title = ARMS[arm].title.capitalize()
+        note += f" {title}: one run, without interval; LaGO is compared with it as a constant."
+    return note
+
+
+def _stamp() -> dict[str, Any]:
+    """Date, machine and versions."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"date": date, **versions.snapshot()}
 
 
 def experiment_record(results: Results, title: str) -> dict[str, Any]:
-    """JSON data for `benchmarks.report`, with the scores by seed beside the table."""
+    """JSON data for `benchmarks.report`, with success by seed beside the tables.
+
+    The goal is on reward `goal`; other records have none.
+    """
     columns, rows = table(results)
+    wanted = goal(results.scores) if results.reward == "goal" else {}
+    first = [goal_text(wanted)] if wanted else []
+    first += [headline(compare(results.scores, levels_of(results))), _unfinished(results)]
     return {
         "title": title,
-        "first_line": " ".join(answers(results)) or "No comparison with LaGO is finished yet.",
+        **_stamp(),
+        "first_line": " ".join(filter(None, first)),
+        **wanted,
+        "answers": answers(results),
         "columns": columns,
         "rows": rows,
+        "note": _note(results),
+        "tables": [beside_table(results)],
         "scores": {
             arm: {name: {str(k): v for k, v in by.items()} for name, by in scores.items()}
             for arm, scores in results.scores.items()
@@ -181,9 +279,7 @@ def experiment_record(results: Results, title: str) -> dict[str, Any]:
 
 def as_text(record: Mapping[str, Any]) -> str:
     """The record as Markdown."""
-    rows = [record["columns"], ["---"] * len(record["columns"]), *record["rows"]]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([f"## {record['title']}", "", record["first_line"], "", *lines, ""])
+    return f"## {record['title']}\n\n{results_text(record)}"
 
 
 def draw_curves(results: Results, directory: str | os.PathLike[str]) -> list[Path]:
@@ -204,12 +300,13 @@ def trials_record(records: Mapping[str, Mapping[str, Any]], title: str) -> dict[
     rows = []
     for name, record in records.items():
         (numbers,) = record["final"].values()
-        by_seed = dict(zip(record["seeds"], numbers["success"], strict=True))
-        rows.append((estimate(by_seed).value, [name, _cell(by_seed), str(len(by_seed))]))
+        found = estimate(dict(zip(record["seeds"], numbers["success"], strict=True)))
+        rows.append((found.value, [name, f"{found:.1f}", str(len(record["seeds"]))]))
     rows.sort(key=lambda pair: -pair[0])
     return {
         "title": title,
+        **_stamp(),
         "first_line": f"Best: {rows[0][1][0]}." if rows else "No trial is finished yet.",
-        "columns": ["trial", "success on Real, %", "seeds"],
+        "columns": ["trial", "success, %", "seeds"],
         "rows": [row for _, row in rows],
     }

@@ -15,7 +15,7 @@ _RESAMPLES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A statistic with its bootstrap interval."""
+    """A statistic with its bootstrap interval, whose ends are NaN where there is none."""
 
     value: float
     low: float
@@ -28,7 +28,8 @@ class Estimate:
 
     def __format__(self, spec: str) -> str:
         spec = spec or ".3g"
-        return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+        interval = "" if np.isnan(self.low) else f" [{self.low:{spec}}, {self.high:{spec}}]"
+        return f"{self.value:{spec}}{interval}"
 
 
 def iqm(values: np.ndarray, axis: int | None = None) -> np.ndarray:

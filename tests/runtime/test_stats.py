@@ -78,6 +78,8 @@ def test_coverage_of_ten_seeds():
 
 def test_estimate_shows_itself():
     assert f"{Estimate(12.13, 8.04, 16.2):.1f}" == "12.1 [8.0, 16.2]"
+    assert f"{Estimate(12.13, -8.04, 16.2):+.1f}" == "+12.1 [-8.0, +16.2]"
+    assert f"{Estimate(12.13, np.nan, np.nan)}" == "12.1"
     assert not Estimate(1, -1, 2).excludes_zero
     assert Estimate(-1, -2, -0.5).excludes_zero
 

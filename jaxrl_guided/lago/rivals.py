@@ -1,0 +1,150 @@
+"""Is LaGO above its rivals, and is the paper's margin reached? (LaGO, section 2)
+
+Comparisons are paired by seed; against an arm that is one run, its number is a constant.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl_guided.lago.config import ARMS
+from jaxrl_guided.runtime.stats import Estimate, bootstrap, paired_difference
+
+RIVALS = ("ppo", "ppo_bc", "kickstart", "prior")
+"""What LaGO is compared with: same steps, same data, same prior, the prior itself."""
+
+ONE_RUN = ("prior",)
+"""Arms that are one frozen policy, the same for every seed."""
+
+GOAL_POINTS = 12.1
+"""The paper's margin of LaGO over PPO, in points of mean success on CLEVR-Robot."""
+
+GOAL_SEEDS = 10
+"""Fewest seeds that the goal is judged on."""
+
+Scores = dict[str, dict[str, dict[int, float]]]
+"""Arm -> column -> seed -> number."""
+
+
+def estimate(by_seed: Mapping[int, float], scale: float = 100.0) -> Estimate:
+    """Mean, in per cent by default, with its interval (no interval from a single run)."""
+    values = scale * np.array([by_seed[seed] for seed in sorted(by_seed)])
+    if len(values) < 2:
+        return Estimate(float(values[0]), float("nan"), float("nan"))
+    return bootstrap(values)
+
+
+def difference(
+    ours: Mapping[int, float], theirs: Mapping[int, float]
+) -> tuple[Estimate, int] | None:
+    """Paired difference in points and the number of seeds, None with fewer than two in common."""
+    seeds = sorted(set(ours) & set(theirs))
+    if len(seeds) < 2:
+        return None
+    points = [np.array([100 * side[seed] for seed in seeds]) for side in (ours, theirs)]
+    return paired_difference(points[0], points[1]), len(seeds)
+
+
+def excess(ours: Mapping[int, float], constant: float) -> tuple[Estimate, int] | None:
+    """Difference from one run in points, and our number of seeds; None with fewer than two.
+
+    The interval is that of a single sample: the one run has no seeds to resample.
+    """
+    if len(ours) < 2:
+        return None
+    points = np.array([100 * (ours[seed] - constant) for seed in sorted(ours)])
+    return bootstrap(points), len(ours)
+
+
+class Comparison(NamedTuple):
+    """LaGO against a rival in one column.
+
+    Attributes:
+      rival: its arm.
+      column: level or mean.
+      margin: LaGO − rival in points of success.
+      seeds: that the margin is over.
+    """
+
+    rival: str
+    column: str
+    margin: Estimate
+    seeds: int
+
+    @property
+    def above(self) -> bool:
+        """Whether the whole interval is."""
+        return self.margin.low > 0
+
+    def __str__(self) -> str:
+        below = "below" if self.margin.high < 0 else "not clearly above"
+        against = " against 1 run" if self.rival in ONE_RUN else ""
+        return (
+            f"LaGO is {'above' if self.above else below} {ARMS[self.rival].title} on "
+            f"{self.column}: {self.margin:+.1f} points, {self.seeds} seeds{against}."
+        )
+
+
+def compare(scores: Scores, levels: Sequence[str]) -> list[Comparison]:
+    """LaGO against each rival on `mean`, or on each of `levels` while there is no mean."""
+    found = []
+    for rival in RIVALS:
+        on_mean = _compare(scores, rival, "mean")
+        on_levels = [_compare(scores, rival, level) for level in levels]
+        found += [item for item in ([on_mean] if on_mean else on_levels) if item is not None]
+    return found
+
+
+def _compare(scores: Scores, rival: str, column: str) -> Comparison | None:
+    ours, theirs = (scores.get(arm, {}).get(column, {}) for arm in ("lago", rival))
+    if rival in ONE_RUN and theirs:
+        (constant,) = theirs.values()
+        found = excess(ours, constant)
+    else:
+        found = difference(ours, theirs)
+    return None if found is None else Comparison(rival, column, *found)
+
+
+def headline(found: Sequence[Comparison]) -> str:
+    """What LaGO is not above, or else what it is above."""
+    if not found:
+        return "No comparison with LaGO is finished yet."
+    short = [item for item in found if not item.above]
+    columns: dict[str, list[str]] = {}
+    for item in short or found:
+        columns.setdefault(ARMS[item.rival].title, []).append(item.column)
+    rivals = "; ".join(f"{title} ({', '.join(names)})" for title, names in columns.items())
+    return f"LaGO is {'not clearly above' if short else 'above'}: {rivals}."
+
+
+def goal(scores: Scores) -> dict[str, Any]:
+    """The goal in words, LaGO − PPO in points with its interval, and whether it is met.
+
+    `met` is None while a level is missing or there are fewer than `GOAL_SEEDS` seeds.
+    """
+    text = (
+        f"Mean success of LaGO at least {GOAL_POINTS} points above PPO at equal environment "
+        "steps, interval above 0"
+    )
+    found = _compare(scores, "ppo", "mean")
+    if found is None:
+        return {"goal": text, "value": None, "interval": None, "seeds": 0, "met": None}
+    margin, seeds = found.margin, found.seeds
+    met = margin.value >= GOAL_POINTS and found.above if seeds >= GOAL_SEEDS else None
+    interval = [margin.low, margin.high]
+    return {"goal": text, "value": margin.value, "interval": interval, "seeds": seeds, "met": met}
+
+
+def goal_text(found: Mapping[str, Any]) -> str:
+    """What `goal` has found, in a sentence."""
+    if found["value"] is None:
+        outcome = "not judged yet, the mean is incomplete"
+    else:
+        margin = f"{Estimate(found['value'], *found['interval']):+.1f} points"
+        outcome = {
+            True: f"met: {margin}",
+            False: f"not met: {margin}",
+            None: f"not judged yet: {margin} with {found['seeds']} of {GOAL_SEEDS} seeds",
+        }[found["met"]]
+    return f"Goal: {found['goal']}: {outcome}."
