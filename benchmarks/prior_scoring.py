@@ -148,7 +148,7 @@ def score_shapes(spec: PriorSpec, case: Case, text_size: int, chunk_tokens: int)
     if spec.history == "none":
         rows = case.num_envs * case.steps
         tokens = rows_per_chunk(rows, 1, chunk_tokens)
-        return floor.Shapes(rows // tokens, tokens, (floor.Attention(tokens, 1, text_size),))
+        return floor.Shapes(-(-rows // tokens), tokens, (floor.Attention(tokens, 1, text_size),))
     steps = spec.horizon + case.steps
     per_chunk = rows_per_chunk(case.num_envs, 2 * steps, chunk_tokens)
     block, reach = attention.block_sizes(2 * spec.horizon)
@@ -156,7 +156,7 @@ def score_shapes(spec: PriorSpec, case: Case, text_size: int, chunk_tokens: int)
         block = reach = 2 * steps
     own = floor.Attention(per_chunk * -(-2 * steps // block), block, reach)
     text = floor.Attention(per_chunk * steps, 2, text_size)
-    return floor.Shapes(case.num_envs // per_chunk, per_chunk * 2 * steps, (own, text))
+    return floor.Shapes(-(-case.num_envs // per_chunk), per_chunk * 2 * steps, (own, text))
 
 
 def text_shapes(texts: int, size: int) -> floor.Shapes:

@@ -167,9 +167,17 @@ def _score_rows(
     """Logits `f32[B, T, A]`, as many rows at once as `chunk_tokens` allows."""
     rows, length = steps.action.shape
     per_chunk = rows_per_chunk(rows, length * spec.tokens_per_step, chunk_tokens)
-    chunks = jax.tree.map(lambda x: x.reshape(-1, per_chunk, *x.shape[1:]), steps)
-    logits = jax.lax.map(lambda chunk: action_logits(spec, prior, texts, chunk), chunks)
-    return logits.reshape(rows, length, -1)
+    short = -rows % per_chunk
+
+    def cut(x: jax.Array) -> jax.Array:
+        """Chunks, the last one filled up with zeros: padding by its segment, said by text 0."""
+        filled = jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))
+        return filled.reshape(-1, per_chunk, *x.shape[1:])
+
+    logits = jax.lax.map(
+        lambda chunk: action_logits(spec, prior, texts, chunk), jax.tree.map(cut, steps)
+    )
+    return logits.reshape(rows + short, length, -1)[:rows]
 
 
 def _take(steps: Steps, rows: jax.Array) -> Steps:
@@ -177,6 +185,9 @@ def _take(steps: Steps, rows: jax.Array) -> Steps:
 
 
 def rows_per_chunk(rows: int, row_tokens: int, chunk_tokens: int) -> int:
-    """The largest divisor of `rows` whose rows hold at most `chunk_tokens` tokens (at least 1)."""
-    fits = [d for d in range(1, rows + 1) if rows % d == 0 and d * row_tokens <= chunk_tokens]
-    return max(fits, default=1)
+    """Size of as few chunks as possible, all alike, of at most `chunk_tokens` tokens or one row.
+
+    The last chunk lacks fewer rows than there are chunks.
+    """
+    chunks = -(-rows // max(1, chunk_tokens // row_tokens))
+    return -(-rows // chunks)

@@ -84,9 +84,46 @@ def test_subset_scores_what_it_says_and_nothing_else(scored_prior):
     assert not part[~scored].any()
 
 
+def test_chunks_that_need_filling_up_change_nothing(scored_prior):
+    """Three rows of 40 tokens, two at a time; 39 single steps, 20 at a time."""
+    spec, prior, texts = scored_prior
+    rollout = tuple(x[:13, :3] for x in random_rollout(2))
+    expected = step_by_step(spec, prior, texts, *rollout)
+    start = no_open_episodes(spec, 3)
+    chunk_tokens = 80 if spec.history == "episode" else 20
+    logits, scored, _ = score(spec, prior, texts, start, rollout, chunk_tokens=chunk_tokens)
+    assert scored.all()
+    np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
+    part, scored, _ = score(
+        spec,
+        prior,
+        texts,
+        start,
+        rollout,
+        chunk_tokens=chunk_tokens,
+        fraction=0.7,
+        key=jax.random.key(5),
+    )
+    assert scored.sum() == (26 if spec.history == "episode" else 27)
+    np.testing.assert_allclose(part[scored], logits[scored], atol=1e-5)
+    assert not part[~scored].any()
+
+
 @pytest.mark.parametrize(
     "rows, row_tokens, chunk_tokens, expected",
-    [(8, 10, 40, 4), (8, 10, 1000, 8), (8, 10, 5, 1), (6, 10, 40, 3), (7, 10, 40, 1)],
+    [
+        (8, 10, 40, 4),
+        (8, 10, 1000, 8),
+        (8, 10, 5, 1),
+        (6, 10, 40, 3),
+        (7, 10, 40, 4),
+        (1, 10, 5, 1),
+        (2_458, 1, 2_048, 1_229),
+        (8_191, 1, 2_048, 2_048),
+        (10, 1, 4, 4),
+        (13, 1, 4, 4),
+        (9, 1, 4, 3),
+    ],
 )
 def test_rows_per_chunk(rows, row_tokens, chunk_tokens, expected):
     assert rows_per_chunk(rows, row_tokens, chunk_tokens) == expected
