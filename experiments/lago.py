@@ -4,10 +4,11 @@
 
 Collects expert data, fine-tunes the prior, trains every arm on every level with equal budgets and
 seeds, evaluates, and writes summary, curves, metrics and checkpoints. Whatever is finished is kept:
-the same command goes on where an earlier one stopped.
+the same command, with the same --run_dir, goes on where an earlier one stopped.
 """
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from jaxrl_guided.lago.config import PRESETS, LagoConfig
 from jaxrl_guided.runtime import app, config, versions
 from jaxrl_guided.runtime.rundir import RunDir
 
-_ENV = flags.DEFINE_enum("env", "clevr", ["clevr"], "Environment family.")
 _DATA = flags.DEFINE_string("data", None, "Use this dataset instead of collecting one.")
 _PRIOR = flags.DEFINE_string("prior", None, "Use this prior instead of training one.")
 _CORES = flags.DEFINE_integer(
@@ -41,7 +41,7 @@ def run() -> None:
         compile_cache.enable(Path(run_dir.path) / "compiled")
         data, prior = _offline(settings, run_dir)
         _online(settings, run_dir, data, prior)
-        _report(settings, run_dir, prior)
+        _report(settings, run_dir)
 
 
 def _check(settings: LagoConfig) -> None:
@@ -49,7 +49,15 @@ def _check(settings: LagoConfig) -> None:
     from jaxrl_guided.lago.online import check_horizon, check_inputs
     from jaxrl_guided.lago.stages import load_data, load_trained
     from jaxrl_guided.runtime.cells import matching
+    from jaxrl_guided.runtime.errors import UserError
 
+    if "://" in (app.RUN_DIR.value or ""):
+        raise UserError(
+            f"--run_dir={app.RUN_DIR.value} must be a local directory: only train_prior and "
+            "train_online write to remote ones"
+        )
+    if _CORES.value and not settings.processes:
+        raise UserError("--cores needs --config.processes=true; else all cells run in this process")
     matching(list(settings.cells()), _ONLY.value)
     episodes = load_data(_DATA.value) if _DATA.value else None
     prior = load_trained(_PRIOR.value) if _PRIOR.value else None
@@ -93,27 +101,25 @@ def _online(settings: LagoConfig, run_dir: RunDir, data: Path, prior: Path) -> N
 
     root = Path(run_dir.path)
     places = (settings.cells(), prior, data, root / "cells", root / "results")
-    if not settings.processes:
-        run_here(*places)
-        return
-    done = run_in_processes(
-        *places,
-        cores=_CORES.value or len(versions.cores()),
-        only=_ONLY.value,
-        max_minutes=_MAX_MINUTES.value,
-    )
+    choice: dict[str, Any] = {"only": _ONLY.value, "max_minutes": _MAX_MINUTES.value}
+    if settings.processes:
+        program = (sys.executable, "-m", "experiments.train_online")
+        cores = _CORES.value or len(versions.cores())
+        done = run_in_processes(*places, program, cores=cores, **choice)
+    else:
+        done = run_here(*places, **choice)
     if done.failed:
         raise SystemExit(1)
     if done.left:
-        raise Stopped(f"the same command goes on from {root}")
+        raise Stopped(f"the same command goes on with --run_dir={root}")
 
 
-def _report(settings: LagoConfig, run_dir: RunDir, prior: Path) -> None:
+def _report(settings: LagoConfig, run_dir: RunDir) -> None:
     """Writes and prints the tables."""
     from jaxrl_guided.lago.grid import report, summary_text
 
     root = Path(run_dir.path)
-    records: dict[str, Any] = report(settings.cells(), prior, root / "results", root)
+    records: dict[str, Any] = report(settings.cells(), root / "results", root)
     text = summary_text(records)
     run_dir.write_summary(records, text)
     print(text)

@@ -1,5 +1,6 @@
 """One cell of the online grid: reads what earlier stages wrote, runs an arm, writes its result."""
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.online import TrainedPrior, check_inputs, run_arm
 from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.runtime import cells, rundir
-from jaxrl_guided.runtime.checkpoint import content_hash, file_hash
+from jaxrl_guided.runtime.checkpoint import file_hash
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.signals import catch_signals
@@ -17,16 +18,39 @@ from jaxrl_guided.runtime.signals import catch_signals
 PathLike = str | os.PathLike[str]
 
 
-def cell_identity(config: OnlineConfig, prior: PathLike | None) -> dict[str, Any]:
-    """What decides a cell's result: its configuration and, for guided arms, the prior's content.
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """Hashes of what cells read, None for what is not read.
 
-    Parts that an arm does not use are left out, so that choosing them anew voids no result.
+    Attributes:
+      prior: of all files.
+      data: of the index, which holds the hash of every array.
     """
-    arm, settings = ARMS[config.arm], to_dict(config)
-    for part, used in (("guidance", arm.guided), ("bc", arm.from_bc), ("ppo", arm.learns)):
-        if not used:
-            del settings[part]
-    return {"config": settings, "prior": file_hash(prior) if arm.guided and prior else None}
+
+    prior: str | None = None
+    data: str | None = None
+
+
+def hash_sources(prior: PathLike | None, data: PathLike | None) -> Sources:
+    """Hashes of a prior's and a dataset's directory.
+
+    Raises:
+      UserError: one of them cannot be read.
+    """
+    return Sources(
+        file_hash(prior) if prior is not None else None,
+        file_hash(Path(data) / "dataset.json") if data is not None else None,
+    )
+
+
+def cell_identity(config: OnlineConfig, sources: Sources) -> dict[str, Any]:
+    """What decides a cell's result: what its arm uses of the configuration, the prior, the data."""
+    arm = ARMS[config.arm]
+    return {
+        "config": config.used(),
+        "prior": sources.prior if arm.guided else None,
+        "data": sources.data if arm.from_bc else None,
+    }
 
 
 def load_inputs(
@@ -64,10 +88,10 @@ def run_cell(
     if out is not None and Path(out).exists():
         raise UserError(f"--out={out} exists; choose another or remove it")
     trained, expert = load_inputs(config, prior, data)
-    identity = cell_identity(config, prior)
-    begun_with = {"data": content_hash(expert.arrays()) if expert is not None else None}
+    read = hash_sources(prior if trained else None, data if expert else None)
+    identity = cell_identity(config, read)
     with (
-        rundir.open_run(run_dir, f"online-{config.arm}", identity | begun_with) as run,
+        rundir.open_run(run_dir, f"online-{config.arm}", identity) as run,
         catch_signals() as stop,
     ):
         result = run_arm(config, run, stop, trained, expert)

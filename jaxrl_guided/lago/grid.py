@@ -1,12 +1,12 @@
 """The online grid of a LaGO experiment: its cells, run here or in processes of their own."""
 
 import os
-import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_guided.lago.cell import cell_identity, run_cell
+from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.report import (
     as_text,
@@ -16,20 +16,47 @@ from jaxrl_guided.lago.report import (
     trials_record,
 )
 from jaxrl_guided.runtime import cells, files
-from jaxrl_guided.runtime.config import to_dict
+from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
 
 PathLike = str | os.PathLike[str]
 Grid = Mapping[str, OnlineConfig]
 """Cells by id."""
 
+SOURCES = "sources.json"
+"""File beside the results with the hashes of what the cells have read."""
+
 _STEPS_PER_MINUTE = {"plain": 600_000, "guided": 100_000}
 """Rough rates on one core, for the estimate that is shown at the start."""
 
 
-def make_cells(wanted: Grid, prior: PathLike) -> list[cells.Cell]:
-    """All cells of the grid; guided ones depend on the prior's content."""
-    return [cells.Cell(name, cell_identity(cell, prior)) for name, cell in wanted.items()]
+def make_cells(wanted: Grid, sources: Sources) -> list[cells.Cell]:
+    """All cells of the grid; with what they read they decide which results are theirs."""
+    return [cells.Cell(name, cell_identity(cell, sources)) for name, cell in wanted.items()]
+
+
+def record_sources(wanted: Grid, prior: PathLike, data: PathLike, results: PathLike) -> Sources:
+    """Hashes of what the cells read, kept beside their results: tables need nothing else.
+
+    Raises:
+      UserError: cells are finished that have read something else.
+    """
+    sources, path = hash_sources(prior, data), Path(results) / SOURCES
+    if path.exists() and _read_sources(results) != sources:
+        finished = [name for name in wanted if (Path(results) / f"{name}.json").exists()]
+        if finished:
+            raise UserError(
+                f"{path} says that cells such as {finished[0]} have read another prior or dataset "
+                f"than {prior} and {data}; give those, or move the old results away"
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, to_dict(sources))
+    return sources
+
+
+def _read_sources(results: PathLike) -> Sources:
+    path = Path(results) / SOURCES
+    return from_dict(Sources, files.read_json(path), str(path))
 
 
 def estimate_minutes(cell: cells.Cell) -> float:
@@ -49,6 +76,7 @@ def run_in_processes(
     data: PathLike,
     work: PathLike,
     results: PathLike,
+    program: Sequence[str],
     **options: Any,
 ) -> cells.GridReport:
     """Runs the unfinished cells, each in a process on one core.
@@ -57,7 +85,11 @@ def run_in_processes(
       prior, data: directories that the cells read.
       work: directory for the cells' run directories.
       results: directory for their JSON files.
+      program: command of `experiments.train_online`, without its flags.
       **options: `cores`, `only`, `max_minutes` of `cells.run_grid`.
+
+    Raises:
+      UserError: a bad option, or finished cells are of another configuration, prior or dataset.
     """
     work = Path(work)
 
@@ -66,38 +98,60 @@ def run_in_processes(
         files.write_json(described, to_dict(wanted[cell.id]))
         flags: dict[str, PathLike] = {"cell": described, "run_dir": work / cell.id, "out": out}
         flags |= {"prior": prior, "data": data, "compile_cache": work / "compiled"}
-        given = [f"--{name}={value}" for name, value in flags.items()]
-        return [sys.executable, "-m", "experiments.train_online", *given]
+        return [*program, *(f"--{name}={value}" for name, value in flags.items())]
 
+    listed = make_cells(wanted, record_sources(wanted, prior, data, results))
     work.mkdir(parents=True, exist_ok=True)
-    return cells.run_grid(
-        make_cells(wanted, prior), command, results, estimate_minutes=estimate_minutes, **options
-    )
+    return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)
 
 
 def run_here(
-    wanted: Grid, prior: PathLike, data: PathLike, work: PathLike, results: PathLike
-) -> None:
-    """Runs the unfinished cells one after another in this process."""
-    finished = cells.load_grid(make_cells(wanted, prior), results)
-    Path(results).mkdir(parents=True, exist_ok=True)
-    for name, cell in wanted.items():
-        if name not in finished:
-            run_cell(cell, prior, data, Path(work) / name, Path(results) / f"{name}.json")
+    wanted: Grid,
+    prior: PathLike,
+    data: PathLike,
+    work: PathLike,
+    results: PathLike,
+    only: str = "",
+    max_minutes: float = float("inf"),
+) -> cells.GridReport:
+    """Runs the unfinished cells one after another in this process; see `run_in_processes`."""
+    chosen = cells.matching(list(wanted), only)
+    listed = make_cells(wanted, record_sources(wanted, prior, data, results))
+    finished = cells.load_grid([cell for cell in listed if cell.id in chosen], results)
+    waiting = [name for name in chosen if name not in finished]
+    done: list[str] = []
+    end = time.monotonic() + 60 * max_minutes
+    while waiting and time.monotonic() < end:
+        name = waiting.pop(0)
+        run_cell(wanted[name], prior, data, Path(work) / name, Path(results) / f"{name}.json")
+        done.append(name)
+    return cells.GridReport(tuple(done), tuple(finished), (), tuple(waiting))
 
 
-def report(wanted: Grid, prior: PathLike, results: PathLike, pictures: PathLike) -> dict[str, Any]:
+def _finished(wanted: Grid, results: PathLike) -> dict[str, dict[str, Any]]:
+    """Results of the finished cells by id.
+
+    Raises:
+      UserError: there is none, or one is of another configuration or has read something else.
+    """
+    found = {}
+    if (Path(results) / SOURCES).exists():
+        found = cells.load_grid(make_cells(wanted, _read_sources(results)), results)
+    if not found:
+        raise UserError(f"{results} holds no finished cell of this experiment")
+    return found
+
+
+def report(wanted: Grid, results: PathLike, pictures: PathLike) -> dict[str, Any]:
     """Records by reward of what is finished; draws the curves into `pictures`.
 
     Raises:
       UserError: no cell is finished, or results of several configurations are mixed.
     """
-    finished = cells.load_grid(make_cells(wanted, prior), results)
-    if not finished:
-        raise UserError(f"{results} holds no finished cell of this experiment")
+    finished = _finished(wanted, results)
     records: dict[str, Any] = {}
     for reward in dict.fromkeys(cell.reward for cell in wanted.values()):
-        found = gather(list(finished.values()), reward)
+        found = gather(list(finished.values()), reward, wanted.values())
         if not found.scores:
             continue
         draw_curves(found, pictures)
@@ -106,10 +160,10 @@ def report(wanted: Grid, prior: PathLike, results: PathLike, pictures: PathLike)
     return records
 
 
-def report_trials(wanted: Grid, prior: PathLike, results: PathLike) -> dict[str, Any]:
-    """Record of the tuning trials that are finished."""
-    finished = cells.load_grid(make_cells(wanted, prior), results)
-    return trials_record(finished, "Choice of hyper-parameters on Real, reward 'goal'")
+def report_trials(wanted: Grid, results: PathLike) -> dict[str, Any]:
+    """Record of the tuning trials that are finished; see `report`."""
+    title = "Choice of hyper-parameters on Real, reward 'goal'"
+    return trials_record(_finished(wanted, results), title)
 
 
 def summary_text(records: dict[str, Any]) -> str:

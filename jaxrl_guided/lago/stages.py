@@ -186,5 +186,5 @@ def _tune(
             bar.update(done, **{k: numbers[k] for k in ("held_out_nll", "held_out_accuracy")})
             checkpoints.save(done, progress, meta)
             if stop.requested:
-                raise Stopped(f"the same command goes on from {run.path}")
+                raise Stopped(f"the same command goes on with --run_dir={run.path}")
     return progress

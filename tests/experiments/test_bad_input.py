@@ -11,7 +11,7 @@ from jaxrl_guided.backbones.hf import export_hf
 from jaxrl_guided.backbones.load import NANO, load_backbone
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
-from jaxrl_guided.lago.cell import cell_identity
+from jaxrl_guided.lago.cell import Sources, cell_identity
 from jaxrl_guided.lago.config import SMOKE
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.config import to_dict
@@ -50,8 +50,7 @@ def place(tmp_path_factory):
     (root / "unknown.json").write_text(json.dumps({"arm": "ppo", "speed": 3}))
     (root / "other_run").mkdir()
     settings = dataclasses.replace(SMOKE.online, arm="ppo", horizon=19)
-    config = cell_identity(settings, None) | {"data": None}
-    files.write_json(root / "other_run" / "config.json", config)
+    files.write_json(root / "other_run" / "config.json", cell_identity(settings, Sources()))
     (root / "other_prior_run").mkdir()
     files.write_json(root / "other_prior_run" / "config.json", to_dict(SMOKE.prior))
     (root / "damaged_run").mkdir()
@@ -91,6 +90,8 @@ CASES = [
     ([*LAGO, "--only=lago["], r"--only=lago\[ is no regular expression"),
     ([*LAGO, "--only=sac"], r"--only=sac matches no cell; ids look like \['real-goal-random-0_1'"),
     ([*LAGO, "--cores=999"], r"cores.*999"),
+    ([*LAGO, "--cores=1"], r"--cores needs --config.processes=true"),
+    ([*LAGO[:-1], "--run_dir=gs://bucket/run"], r"--run_dir=gs://bucket/run must be a local dir"),
     (["grid", "lago_mars"], r"unknown grid 'lago_mars'; choose one of lago_clevr, lago_tune"),
     (["grid"], r"missing argument NAME"),
     (["evaluate", "--prior=prior", "--levels=medium", "--preset=smoke"], r"'clevr/medium'"),
@@ -152,7 +153,10 @@ CASES = [
     (["grid", "lago_tune", "--prior=nothing", "--data=data"], r"no prior at nothing"),
     (["grid", "lago_tune", "--prior=other_actions", "--data=data"], r"was trained for actions"),
     (["grid", "lago_tune", "--prior=prior", "--data=metaworld_data"], r"environment 'metaworld'"),
-    (["grid", "lago_clevr", "--table_only", "--prior=prior"], r"holds no finished cell"),
+    (["grid", "lago_tune", "--prior=prior", "--data=data", "--only=sac"], r"matches no cell"),
+    (["grid", "lago_clevr", "--table_only"], r"lago_clevr holds no finished cell"),
+    (["grid", "lago_tune", "--table_only"], r"lago_tune holds no finished cell"),
+    (["grid", "lago_clevr", "--table_only", "--prior=prior"], r"reads no --prior; leave it out"),
     # What a stage writes.
     ([*COLLECT, "--out=foreign"], r"--out=foreign exists; choose another or remove it"),
     ([*PRIOR, "--out=prior"], r"--out=prior exists; choose another or remove it"),

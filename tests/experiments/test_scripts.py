@@ -10,7 +10,7 @@ import time
 import pytest
 from PIL import Image
 
-from jaxrl_guided.lago.cell import cell_identity
+from jaxrl_guided.lago.cell import Sources, cell_identity
 from jaxrl_guided.lago.config import FULL, SMOKE
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
@@ -91,12 +91,12 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
         "steps": 0,
     }
     target = results / "cells" / "lago_clevr" / f"{name}.json"
-    cells.write_result(target, cell_identity(cell, None), record)
-    table = scripts.run(tmp_path, "grid", "lago_clevr", "--table_only", "--prior=prior")
+    sources = Sources("hash of a prior", "hash of data")
+    cells.write_result(target, cell_identity(cell, sources), record)
+    files.write_json(target.parent / "sources.json", to_dict(sources))
+    table = scripts.run(tmp_path, "grid", "lago_clevr", "--table_only")
     assert "| uniform random | 25.0 [25.0, 25.0] | 0 | 0 | 10 |" in table.stdout
     assert files.read_json(results / "lago_clevr.json")["rows"][0][0] == "uniform random"
-    scripts.run(tmp_path, "grid", "lago_tune", "--table_only", "--prior=prior")
-    assert files.read_json(results / "lago_tune.json")["rows"] == []
 
     scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
     with Image.open(tmp_path / "pictures" / "episode.gif") as picture:

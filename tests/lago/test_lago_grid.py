@@ -1,12 +1,13 @@
 """The grid: which cells run, with which commands, and that results are never mixed."""
 
 import dataclasses
+import hashlib
 
 import pytest
 
 from jaxrl_guided.lago import cell as cell_module
 from jaxrl_guided.lago import grid
-from jaxrl_guided.lago.cell import cell_identity, load_inputs, run_cell
+from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, load_inputs, run_cell
 from jaxrl_guided.lago.config import ARMS, FULL, OnlineConfig
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
@@ -22,142 +23,211 @@ def prior(tmp_path):
     return write_prior(tmp_path / "prior")
 
 
-def write(wanted, name, prior, results, success):
+@pytest.fixture
+def data(tmp_path):
+    expert_episodes().save(tmp_path / "data")
+    return tmp_path / "data"
+
+
+READ = Sources(prior="hash of a prior", data="hash of data")
+
+
+def write(wanted, name, results, success, sources=READ):
+    """What a finished cell leaves, made up."""
     cell = wanted[name]
     record = record_of(cell.arm, cell.level, success, cell.seeds)
-    identity = cell_identity(cell, prior)
+    identity = cell_identity(cell, sources)
     cells.write_result(results / f"{name}.json", identity, record | {"config": to_dict(cell)})
+    files.write_json(results / "sources.json", to_dict(sources))
 
 
-def test_guided_cells_depend_on_the_prior_and_others_do_not(tmp_path, prior):
-    wanted = {arm: online_config(arm=arm) for arm in ("ppo", "bc", "prior", "lago", "kickstart")}
-    before = {cell.id: cell.hash for cell in grid.make_cells(wanted, prior)}
+def test_a_cell_depends_on_what_its_arm_reads_and_on_nothing_else():
+    wanted = {arm: online_config(arm=arm) for arm in ARMS}
+
+    def hashes(**changes):
+        sources = dataclasses.replace(READ, **changes)
+        return {cell.id: cell.hash for cell in grid.make_cells(wanted, sources)}
+
+    before = hashes()
+    assert len(set(before.values())) == len(ARMS)
+
+    def changed(after):
+        return {name for name in wanted if before[name] != after[name]}
+
+    assert changed(hashes(prior="other")) == {"prior", "lago", "kickstart"}
+    assert changed(hashes(data="other")) == {"bc", "ppo_bc"}
+    assert changed(hashes()) == set()
+
+
+def test_sources_are_the_contents_of_the_directories(prior, data):
+    found = hash_sources(prior, data)
+    index = (data / "dataset.json").read_bytes()
+    assert found.data == hashlib.sha256(index).hexdigest()
+    assert hash_sources(None, None) == Sources(None, None)
     (prior / "prior.json").write_text((prior / "prior.json").read_text() + "\n")
-    after = {cell.id: cell.hash for cell in grid.make_cells(wanted, prior)}
-    assert {name for name in wanted if before[name] != after[name]} == {
-        "prior",
-        "lago",
-        "kickstart",
-    }
-    assert len(set(before.values())) == 5
+    changed = hash_sources(prior, data)
+    assert (changed.prior == found.prior, changed.data == found.data) == (False, True)
+    expert_episodes(seed=1).save(data.parent / "other")
+    assert hash_sources(prior, data.parent / "other").data != found.data
+    with pytest.raises(UserError, match=r"cannot read .*nothing/dataset.json"):
+        hash_sources(prior, data.parent / "nothing")
 
 
-def test_estimates_grow_with_steps_seeds_and_guidance(prior):
+def test_estimates_grow_with_steps_seeds_and_guidance():
     wanted = FULL.cells()
-    minutes = {cell.id: grid.estimate_minutes(cell) for cell in grid.make_cells(wanted, prior)}
+    minutes = {cell.id: grid.estimate_minutes(cell) for cell in grid.make_cells(wanted, READ)}
     assert minutes["real-goal-lago-0"] > minutes["real-goal-ppo-0"] > minutes["easy-goal-ppo-0"]
     gain = minutes["real-goal-ppo_10x-0"] - 0.5
     assert gain == pytest.approx(10 * (minutes["real-goal-ppo-0"] - 0.5))
 
 
-def test_processes_get_their_cell_and_everything_it_reads(tmp_path, prior, monkeypatch):
+def test_processes_get_their_cell_and_everything_it_reads(tmp_path, prior, data, monkeypatch):
     wanted = {"a-1": online_config(arm="ppo"), "b-2": online_config(arm="lago", seeds=(4,))}
     seen = {}
 
     def run_grid(listed, command, directory, **options):
+        seen["cells"] = listed
         seen["commands"] = {c.id: command(c, directory / f"{c.id}.json") for c in listed}
         seen["options"] = options
         return "report"
 
     monkeypatch.setattr(cells, "run_grid", run_grid)
     work, results = tmp_path / "work", tmp_path / "results"
-    places = (wanted, prior, tmp_path / "data", work, results)
-    assert grid.run_in_processes(*places, cores=2, only="b") == "report"
+    places = (wanted, prior, data, work, results)
+    assert grid.run_in_processes(*places, ("python", "train"), cores=2, only="b") == "report"
+    assert seen["cells"] == grid.make_cells(wanted, hash_sources(prior, data))
     assert seen["options"] == {
         "cores": 2,
         "only": "b",
         "estimate_minutes": grid.estimate_minutes,
     }
-    _, *arguments = seen["commands"]["b-2"]
-    assert arguments == [
-        "-m",
-        "experiments.train_online",
+    assert seen["commands"]["b-2"] == [
+        "python",
+        "train",
         f"--cell={work}/b-2.json",
         f"--run_dir={work}/b-2",
         f"--out={results}/b-2.json",
         f"--prior={prior}",
-        f"--data={tmp_path}/data",
+        f"--data={data}",
         f"--compile_cache={work}/compiled",
     ]
     described = files.read_json(work / "b-2.json")
     assert from_dict(OnlineConfig, described) == wanted["b-2"]
+    assert files.read_json(results / "sources.json") == to_dict(hash_sources(prior, data))
 
 
-def test_finished_cells_are_not_run_again(tmp_path, prior, monkeypatch):
-    wanted = {name: online_config(arm="ppo", seeds=(i,)) for i, name in enumerate("abc")}
+def test_unfinished_cells_that_are_wanted_run_until_the_time_is_over(
+    tmp_path, prior, data, monkeypatch
+):
+    wanted = {name: online_config(arm="ppo", seeds=(i,)) for i, name in enumerate("abcd")}
     results = tmp_path / "results"
     results.mkdir()
-    write(wanted, "b", prior, results, [0.5])
-    ran = []
-    monkeypatch.setattr(grid, "run_cell", lambda config, *places: ran.append((config, places)))
-    grid.run_here(wanted, prior, tmp_path / "data", tmp_path / "work", results)
+    write(wanted, "b", results, [0.5], hash_sources(prior, data))
+    ran, now = [], [0.0]
+
+    def run_cell(config, *places):
+        ran.append((config, places))
+        now[0] += 60
+
+    monkeypatch.setattr(grid, "run_cell", run_cell)
+    monkeypatch.setattr(grid.time, "monotonic", lambda: now[0])
+    places = (wanted, prior, data, tmp_path / "work", results)
+    report = grid.run_here(*places, only="[a-c]")
+    assert report == cells.GridReport(done=("a", "c"), skipped=("b",), failed=(), left=())
     assert ran == [
-        (
-            wanted[name],
-            (prior, tmp_path / "data", tmp_path / "work" / name, results / f"{name}.json"),
-        )
+        (wanted[name], (prior, data, tmp_path / "work" / name, results / f"{name}.json"))
         for name in "ac"
     ]
+    report = grid.run_here(*places, max_minutes=1.5)
+    assert report == cells.GridReport(done=("a", "c"), skipped=("b",), failed=(), left=("d",))
+    with pytest.raises(UserError, match="--only=z matches no cell"):
+        grid.run_here(*places, only="z")
 
 
-def test_results_of_another_configuration_or_prior_are_refused(tmp_path, prior):
+def test_finished_cells_are_not_joined_by_ones_that_read_something_else(
+    tmp_path, prior, data, monkeypatch
+):
+    monkeypatch.setattr(grid, "run_cell", lambda *given: pytest.fail("a cell has begun"))
     wanted = {"x": online_config(arm="ppo"), "y": online_config(arm="lago")}
-    write(wanted, "x", prior, tmp_path, [0.25, 0.5])
-    write(wanted, "y", prior, tmp_path, [0.5, 0.75])
-    records = grid.report(wanted, prior, tmp_path, tmp_path)
+    results = tmp_path / "results"
+    results.mkdir()
+    files.write_json(results / "sources.json", to_dict(READ))
+    # Nothing is finished: another prior may take over.
+    assert grid.record_sources(wanted, prior, data, results) == hash_sources(prior, data)
+    write(wanted, "x", results, [0.5, 0.5])
+    for run in (grid.run_here, lambda *given: grid.run_in_processes(*given, ("train",))):
+        with pytest.raises(UserError, match=r"sources.json says .* x have read another prior or"):
+            run(wanted, prior, data, tmp_path / "work", results)
+    assert files.read_json(results / "sources.json") == to_dict(READ)
+    assert not (tmp_path / "work").exists()
+
+
+def test_tables_need_the_results_alone(tmp_path):
+    wanted = {
+        name: online_config(arm=arm) for name, arm in zip("xyz", ("ppo", "lago", "bc"), strict=True)
+    }
+    write(wanted, "x", tmp_path, [0.25, 0.5])
+    write(wanted, "y", tmp_path, [0.5, 0.75])
+    records = grid.report(wanted, tmp_path, tmp_path)
     assert set(records) == {"goal"}
     assert [row[0] for row in records["goal"]["rows"]] == ["PPO", ARMS["lago"].title]
     assert "LaGO is above PPO" in grid.summary_text(records)
+    assert "Unfinished: 4 of 6 planned runs" in records["goal"]["first_line"]
     changed = wanted | {"x": dataclasses.replace(wanted["x"], feature_scale=1.0)}
     with pytest.raises(UserError, match="results are not mixed: move the old ones away"):
-        grid.report(changed, prior, tmp_path, tmp_path)
-    other = write_prior(tmp_path / "other", history="none")
+        grid.report(changed, tmp_path, tmp_path)
+    for make in (lambda folder: grid.report(wanted, folder, folder), grid.report_trials):
+        with pytest.raises(UserError, match="nothing holds no finished cell"):
+            make(*([wanted] if make is grid.report_trials else []), tmp_path / "nothing")
+    files.write_json(tmp_path / "sources.json", {"prior": "other", "data": READ.data})
     with pytest.raises(UserError, match=r"y.json is of configuration .* results are not mixed"):
-        grid.report(wanted, other, tmp_path, tmp_path)
-    with pytest.raises(UserError, match="holds no finished cell"):
-        grid.report(wanted, prior, tmp_path / "nothing", tmp_path)
+        grid.report(wanted, tmp_path, tmp_path)
 
 
-def test_rewards_get_tables_of_their_own(tmp_path, prior):
+def test_rewards_get_tables_of_their_own(tmp_path):
     wanted = {reward: online_config(arm="ppo", reward=reward) for reward in ("distance", "goal")}
     for name in wanted:
-        write(wanted, name, prior, tmp_path, [0.1, 0.2])
-    records = grid.report(wanted, prior, tmp_path, tmp_path)
+        write(wanted, name, tmp_path, [0.1, 0.2])
+    records = grid.report(wanted, tmp_path, tmp_path)
     assert list(records) == ["distance", "goal"]
     assert records["distance"]["title"] == "LaGO on CLEVR-Robot, reward 'distance'"
 
 
-def test_a_cell_writes_result_and_summary_and_a_second_call_is_refused(tmp_path, prior):
-    expert_episodes().save(tmp_path / "data")
+def test_a_cell_writes_result_and_summary_and_a_second_call_is_refused(tmp_path, data):
+    prior = tmp_path / "no prior is read"
     config = online_config(arm="bc")
     out = tmp_path / "out.json"
-    run_cell(config, prior, tmp_path / "data", tmp_path / "run", out)
+    run_cell(config, prior, data, tmp_path / "run", out)
     record = files.read_json(out)
-    assert record["config_hash"] == cells.Cell("x", cell_identity(config, None)).hash
+    assert (
+        record["config_hash"]
+        == cells.Cell("x", cell_identity(config, hash_sources(None, data))).hash
+    )
     assert from_dict(OnlineConfig, record["config"]) == config
     summary = files.read_json(tmp_path / "run" / "summary.json")
     assert summary["final"] == record["final"]
     assert "# BC on toy/hard-sort, reward goal" in (tmp_path / "run" / "summary.md").read_text()
     before = out.read_bytes()
     with pytest.raises(UserError, match=f"--out={out} exists"):
-        run_cell(config, prior, tmp_path / "data", tmp_path / "run", out)
+        run_cell(config, prior, data, tmp_path / "run", out)
     assert out.read_bytes() == before
 
 
-def test_a_run_goes_on_only_with_the_prior_and_data_it_began_with(tmp_path, prior, monkeypatch):
+def test_a_run_goes_on_only_with_the_prior_and_data_it_began_with(
+    tmp_path, prior, data, monkeypatch
+):
     monkeypatch.setattr(cell_module, "run_arm", lambda *given: pytest.fail("work has begun"))
     (tmp_path / "run").mkdir()
     config = online_config(arm="lago")
-    begun = cell_identity(config, prior) | {"data": None}
+    begun = cell_identity(config, hash_sources(prior, None))
     files.write_json(tmp_path / "run" / "config.json", begun)
     other = write_prior(tmp_path / "other", history="none")
     with pytest.raises(UserError, match=r"another configuration \(prior: '"):
         run_cell(config, other, None, tmp_path / "run")
-    expert_episodes().save(tmp_path / "data")
     cloning = online_config(arm="bc")
-    files.write_json(tmp_path / "run" / "config.json", cell_identity(cloning, None) | {"data": "x"})
+    files.write_json(tmp_path / "run" / "config.json", cell_identity(cloning, Sources(data="x")))
     with pytest.raises(UserError, match=r"another configuration \(data: 'x'"):
-        run_cell(cloning, None, tmp_path / "data", tmp_path / "run")
+        run_cell(cloning, None, data, tmp_path / "run")
 
 
 def test_inputs_are_read_by_the_arms_that_use_them(tmp_path, prior):

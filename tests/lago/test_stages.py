@@ -43,7 +43,7 @@ def test_stopped_fine_tuning_goes_on_exactly(tmp_path):
     assert card.training["expert_steps"] == episodes.num_steps
     assert (card.action_map, card.spec.horizon) == (ACTION_MAP, HORIZON)
     for count in (1, 1):  # after each of the first two evaluations
-        with pytest.raises(Stopped, match=f"goes on from {tmp_path / 'cut'}"):
+        with pytest.raises(Stopped, match=f"goes on with --run_dir={tmp_path / 'cut'}"):
             run(tmp_path / "cut", tmp_path / "cut_prior", episodes, Stopping(count))
         assert not (tmp_path / "cut_prior").exists()
     run(tmp_path / "cut", tmp_path / "cut_prior", episodes)
