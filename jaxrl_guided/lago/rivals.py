@@ -139,12 +139,12 @@ def goal(scores: Scores) -> dict[str, Any]:
 def goal_text(found: Mapping[str, Any]) -> str:
     """What `goal` has found, in a sentence."""
     if found["value"] is None:
-        outcome = "not judged yet, the mean is incomplete"
+        outcome = "Not judged yet, the mean is incomplete"
     else:
         margin = f"{Estimate(found['value'], *found['interval']):+.1f} points"
         outcome = {
-            True: f"met: {margin}",
-            False: f"not met: {margin}",
-            None: f"not judged yet: {margin} with {found['seeds']} of {GOAL_SEEDS} seeds",
+            True: f"Met: {margin}",
+            False: f"Not met: {margin}",
+            None: f"Not judged yet: {margin} with {found['seeds']} of {GOAL_SEEDS} seeds",
         }[found["met"]]
-    return f"Goal: {found['goal']}: {outcome}."
+    return f"Goal: {found['goal']}. {outcome}."

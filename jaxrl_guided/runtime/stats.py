@@ -21,11 +21,6 @@ class Estimate:
     low: float
     high: float
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether zero lies outside the interval."""
-        return self.low > 0 or self.high < 0
-
     def __format__(self, spec: str) -> str:
         spec = spec or ".3g"
         interval = "" if np.isnan(self.low) else f" [{self.low:{spec}}, {self.high:{spec}}]"

@@ -282,9 +282,9 @@ def test_the_record_says_when_and_on_what_it_was_made():
 @pytest.mark.parametrize(
     "gain, seeds, met, words",
     [
-        (0.125, 10, True, "interval above 0: met: +12.5 [+12.5, +12.5] points. LaGO is above: PPO"),
-        (0.12, 10, False, "interval above 0: not met: +12.0 [+12.0, +12.0] points. LaGO is above"),
-        (0.2, 9, None, "not judged yet: +20.0 [+20.0, +20.0] points with 9 of 10 seeds. LaGO is"),
+        (0.125, 10, True, "interval above 0. Met: +12.5 [+12.5, +12.5] points. LaGO is above: PPO"),
+        (0.12, 10, False, "interval above 0. Not met: +12.0 [+12.0, +12.0] points. LaGO is above"),
+        (0.2, 9, None, "Not judged yet: +20.0 [+20.0, +20.0] points with 9 of 10 seeds. LaGO is"),
     ],
 )
 def test_the_goal_stands_in_the_first_line(gain, seeds, met, words):
@@ -304,7 +304,7 @@ def test_without_a_mean_or_with_the_other_reward_there_is_no_goal_to_judge():
     records = [cell(arm, "real", [0.5] * 10, range(10)) for arm in ("lago", "ppo")]
     record = experiment_record(gather(records, "goal"), "A title")
     assert (record["met"], record["value"]) == (None, None)
-    assert "not judged yet, the mean is incomplete." in record["first_line"]
+    assert "Not judged yet, the mean is incomplete." in record["first_line"]
     other = [cell("ppo", "real", [0.5] * 10, range(10), reward="distance")]
     record = experiment_record(gather(other, "distance"), "A title")
     assert "goal" not in record
