@@ -1,6 +1,7 @@
 """CLEVR-Robot as a vector environment: scene, push, reward (LaGO, arXiv 2606.24669)."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,19 @@ class EnvState:
     velocities: jax.Array
     instruction: jax.Array
     steps: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Game:
+    """What stays fixed while environments run; `kind` and `relations` as in `InstructionSet`."""
+
+    kind: jax.Array
+    relations: jax.Array
+    num_envs: int
+    reward: goals.RewardName
+    horizon: int
+    expose_velocity: bool
+    terminate_on_success: bool
 
 
 def make_clevr(
@@ -73,79 +87,85 @@ def make_clevr(
         raise ValueError(f"horizon: must be at least 1, got {horizon}")
     if reward not in goals.REWARDS:
         raise ValueError(f"reward: unknown '{reward}'; choose one of {', '.join(goals.REWARDS)}")
-    kinds, relation_table = jnp.asarray(instructions.kind), jnp.asarray(instructions.relations)
-    num_texts = len(instructions.texts)
-
-    def observe(state: EnvState) -> dict[str, jax.Array]:
-        parts = [state.positions, state.velocities][: 1 + expose_velocity]
-        flat = jnp.concatenate([part.reshape(num_envs, -1) for part in parts], axis=1)
-        return {"state": flat, "instruction": state.instruction}
-
-    def restart(state: EnvState, needed: jax.Array) -> EnvState:
-        """A new episode in the environments that are `needed`."""
-        key, scene_key, text_key = jax.vmap(lambda k: jax.random.split(k, 3), out_axes=1)(state.key)
-        drawn = jax.vmap(lambda k: jax.random.randint(k, (), 0, num_texts))(text_key)
-        return EnvState(
-            key=key,
-            positions=sample_scenes(scene_key, state.positions, needed),
-            velocities=jnp.where(needed[:, None, None], 0.0, state.velocities),
-            instruction=jnp.where(needed, drawn, state.instruction),
-            steps=jnp.where(needed, 0, state.steps),
-        )
-
-    @jax.jit
-    def reset(key: jax.Array) -> tuple[EnvState, dict[str, jax.Array]]:
-        none = jnp.zeros((num_envs, NUM_BALLS, 2), jnp.float32)
-        zero = jnp.zeros(num_envs, jnp.int32)
-        state = EnvState(jax.random.split(key, num_envs), none, none, zero, zero)
-        state = restart(state, jnp.ones(num_envs, bool))
-        return state, observe(state)
-
-    def judge(
-        kind: jax.Array,
-        relations: jax.Array,
-        action: jax.Array,
-        before: jax.Array,
-        after: jax.Array,
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Satisfied subgoals, success and reward of one environment's step."""
-        satisfied = goals.count_satisfied(kind, relations, after)
-        satisfied = jnp.where(
-            kind == Kind.ONE_STEP,
-            goals.one_step_success(relations, action).astype(jnp.int32),
-            satisfied,
-        )
-        success = satisfied == goals.count_subgoals(kind, relations)
-        return (
-            satisfied,
-            success,
-            goals.reward(reward, kind, relations, before, after, success),
-        )
-
-    @jax.jit
-    def step(state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
-        kind, relations = kinds[state.instruction], relation_table[state.instruction]
-        positions, velocities = push(state.positions, state.velocities, action)
-        satisfied, success, rewards = jax.vmap(judge)(
-            kind, relations, action, state.positions, positions
-        )
-        steps = state.steps + 1
-        terminated = (kind == Kind.ONE_STEP) | (success & terminate_on_success)
-        truncated = (steps >= horizon) & ~terminated
-        state = dataclasses.replace(state, positions=positions, velocities=velocities, steps=steps)
-        final_obs = observe(state)
-        state = restart(state, terminated | truncated)
-        info = {"success": success, "satisfied": satisfied}
-        return state, TimeStep(observe(state), rewards, terminated, truncated, final_obs, info)
-
+    game = _Game(
+        jnp.asarray(instructions.kind),
+        jnp.asarray(instructions.relations),
+        num_envs,
+        reward,
+        horizon,
+        expose_velocity,
+        terminate_on_success,
+    )
     return VectorEnv(
         name=name or f"clevr/{instructions.level}",
         num_envs=num_envs,
-        observation_space=_observation_space(num_texts, expose_velocity),
+        observation_space=_observation_space(len(instructions), expose_velocity),
         action_space=Discrete(NUM_ACTIONS),
-        reset=reset,
-        step=step,
+        reset=jax.jit(functools.partial(_reset, game)),
+        step=jax.jit(functools.partial(_step, game)),
     )
+
+
+def _reset(game: _Game, key: jax.Array) -> tuple[EnvState, dict[str, jax.Array]]:
+    none = jnp.zeros((game.num_envs, NUM_BALLS, 2), jnp.float32)
+    zero = jnp.zeros(game.num_envs, jnp.int32)
+    state = EnvState(jax.random.split(key, game.num_envs), none, none, zero, zero)
+    state = _restart(game, state, jnp.ones(game.num_envs, bool))
+    return state, _observe(game, state)
+
+
+def _step(game: _Game, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
+    kind, relations = game.kind[state.instruction], game.relations[state.instruction]
+    positions, velocities = push(state.positions, state.velocities, action)
+    satisfied, success, rewards = jax.vmap(functools.partial(_judge, game.reward))(
+        kind, relations, action, state.positions, positions
+    )
+    steps = state.steps + 1
+    terminated = (kind == Kind.ONE_STEP) | (success & game.terminate_on_success)
+    truncated = (steps >= game.horizon) & ~terminated
+    state = dataclasses.replace(state, positions=positions, velocities=velocities, steps=steps)
+    final_obs = _observe(game, state)
+    state = _restart(game, state, terminated | truncated)
+    info = {"success": success, "satisfied": satisfied}
+    obs = _observe(game, state)
+    return state, TimeStep(obs, rewards, terminated, truncated, final_obs, info)
+
+
+def _judge(
+    reward: goals.RewardName,
+    kind: jax.Array,
+    relations: jax.Array,
+    action: jax.Array,
+    before: jax.Array,
+    after: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Satisfied subgoals, success and reward of one environment's step."""
+    satisfied = jnp.where(
+        kind == Kind.ONE_STEP,
+        goals.one_step_success(relations, action).astype(jnp.int32),
+        goals.count_satisfied(kind, relations, after),
+    )
+    success = satisfied == goals.count_subgoals(kind, relations)
+    return satisfied, success, goals.reward(reward, kind, relations, before, after, success)
+
+
+def _restart(game: _Game, state: EnvState, needed: jax.Array) -> EnvState:
+    """A new episode in the environments that are `needed`."""
+    key, scene_key, text_key = jax.vmap(lambda k: jax.random.split(k, 3), out_axes=1)(state.key)
+    drawn = jax.vmap(lambda k: jax.random.randint(k, (), 0, len(game.kind)))(text_key)
+    return EnvState(
+        key=key,
+        positions=sample_scenes(scene_key, state.positions, needed),
+        velocities=jnp.where(needed[:, None, None], 0.0, state.velocities),
+        instruction=jnp.where(needed, drawn, state.instruction),
+        steps=jnp.where(needed, 0, state.steps),
+    )
+
+
+def _observe(game: _Game, state: EnvState) -> dict[str, jax.Array]:
+    parts = [state.positions, state.velocities][: 1 + game.expose_velocity]
+    flat = jnp.concatenate([part.reshape(game.num_envs, -1) for part in parts], axis=1)
+    return {"state": flat, "instruction": state.instruction}
 
 
 def _observation_space(num_texts: int, expose_velocity: bool) -> Dict:
