@@ -1,4 +1,4 @@
-"""Recorded episodes in flat arrays, and their directory format (LaGO, section 5).
+"""Recorded episodes in flat arrays, and their directory format (LaGO, arXiv 2606.24669).
 
 A dataset directory holds one `.npy` file per array and `dataset.json` with the metadata and, for
 every array, its shape, type and hash. It appears complete or not at all, and is read by memory map.
@@ -145,12 +145,13 @@ class Episodes:
         (directory / _INDEX).write_text(text, encoding="utf-8")
 
 
-def load(directory: str | os.PathLike[str], expected_env: str | None = None) -> Episodes:
+def load(directory: str | os.PathLike[str], family: str | None = None) -> Episodes:
     """Reads a dataset; arrays are read-only memory maps.
 
     Args:
       directory: what `Episodes.save` wrote.
-      expected_env: refuse data of another environment (registry name, as `clevr/real`).
+      family: refuse data of another family of environments: what its registry name has before
+        the slash, `clevr` of `clevr/real`.
 
     Raises:
       ValueError: no dataset there, a missing or damaged file, or another environment; the message
@@ -159,8 +160,8 @@ def load(directory: str | os.PathLike[str], expected_env: str | None = None) -> 
     directory = Path(directory)
     index = _read_index(directory / _INDEX)
     env = index["metadata"].get("env")
-    if expected_env is not None and env != expected_env:
-        raise ValueError(f"{directory}: holds episodes of '{env}', but '{expected_env}' is needed")
+    if family is not None and str(env).partition("/")[0] != family:
+        raise ValueError(f"{directory}: holds episodes of '{env}', but '{family}/…' is needed")
     rows = {
         name: _read_array(directory / f"{name}.npy", described)
         for name, described in index["arrays"].items()

@@ -47,7 +47,7 @@ def assert_equal(ours, theirs):
 def test_round_trip_by_memory_map(tmp_path, dictionary):
     episodes = make(dictionary=dictionary)
     episodes.save(tmp_path / "deep" / "data")
-    loaded = dataset.load(tmp_path / "deep" / "data", expected_env="clevr/real")
+    loaded = dataset.load(tmp_path / "deep" / "data", family="clevr")
     assert_equal(loaded, episodes)
     assert isinstance(loaded.actions, np.memmap)
     assert os.listdir(tmp_path / "deep") == ["data"]
@@ -82,12 +82,10 @@ def test_a_failed_save_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_another_environment_is_refused(tmp_path):
+def test_another_family_of_environments_is_refused(tmp_path):
     make().save(tmp_path / "data")
-    with pytest.raises(
-        ValueError, match="holds episodes of 'clevr/real', but 'clevr/easy' is needed"
-    ):
-        dataset.load(tmp_path / "data", expected_env="clevr/easy")
+    with pytest.raises(ValueError, match="data: holds episodes of 'clevr/real', but 'toy/…' is"):
+        dataset.load(tmp_path / "data", family="toy")
 
 
 def test_missing_files_are_named(tmp_path):
