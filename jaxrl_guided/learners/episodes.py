@@ -8,7 +8,7 @@ from jaxrl_guided.envs.types import TimeStep
 
 
 @struct.dataclass
-class Episodes:
+class EpisodeSums:
     """What the open episodes of N environments have gathered.
 
     Attributes:
@@ -22,20 +22,20 @@ class Episodes:
     success: jax.Array
 
 
-def no_episodes(num_envs: int) -> Episodes:
-    return Episodes(
+def no_episodes(num_envs: int) -> EpisodeSums:
+    return EpisodeSums(
         jnp.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), jnp.zeros(num_envs, jnp.bool_)
     )
 
 
-def record(open_: Episodes, step: TimeStep) -> tuple[Episodes, dict[str, jax.Array]]:
+def add_step(open_: EpisodeSums, step: TimeStep) -> tuple[EpisodeSums, dict[str, jax.Array]]:
     """Add a step; episodes that it ends are summed up and start anew.
 
     Returns:
       The open episodes, and sums over those that ended: `episodes` (their number), `return_sum`,
       `length_sum` and, where the environment reports it, `success_sum`.
     """
-    grown = Episodes(
+    grown = EpisodeSums(
         returns=open_.returns + step.reward,
         length=open_.length + 1,
         success=open_.success | succeeded(step),

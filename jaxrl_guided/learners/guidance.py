@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from flax import struct
 
-PyTree = Any
+from jaxrl_guided.envs.types import PyTree
 
 
 @struct.dataclass

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_guided.envs.types import PyTree, VectorEnv
-from jaxrl_guided.learners.episodes import record
+from jaxrl_guided.learners.episodes import add_step
 from jaxrl_guided.learners.normaliser import normalise
 from jaxrl_guided.learners.ppo.state import PPOState, Rollout
 from jaxrl_guided.networks.actor_critic import Network
@@ -30,7 +30,7 @@ def collect(
         final_value = jax.lax.cond(
             jnp.any(after.truncated), value, lambda _: jnp.zeros_like(now), after.final_obs
         )
-        episodes, sums = record(episodes, after)
+        episodes, sums = add_step(episodes, after)
         seen = {
             "obs": obs,
             "raw_action": raw,

@@ -4,7 +4,7 @@ import jax
 from flax import struct
 
 from jaxrl_guided.envs.types import PyTree
-from jaxrl_guided.learners.episodes import Episodes
+from jaxrl_guided.learners.episodes import EpisodeSums
 from jaxrl_guided.learners.normaliser import Normaliser, RewardScale
 from jaxrl_guided.learners.ppo.config import Hyper
 
@@ -40,7 +40,7 @@ class PPOState:
     hyper: Hyper
     env_state: PyTree
     obs: PyTree
-    episodes: Episodes
+    episodes: EpisodeSums
     reward_scale: RewardScale | None
     guidance: PyTree
     key: jax.Array
@@ -58,7 +58,7 @@ class Rollout:
       terminated, truncated: `bool[T, N]`.
       final_value: `f32[T, N]`, value of the final observation where `truncated`.
       last_value: `f32[N]`, value of the observation after the last step.
-      episodes: sums over the episodes that ended (`episodes.record`).
+      episodes: sums over the episodes that ended (`episodes.add_step`).
     """
 
     obs: PyTree
