@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 SHELL := /bin/bash
 VENV ?= .venv
+EXTRAS ?= dev
 PY := $(VENV)/bin/python
 export VENV
 
@@ -40,12 +41,14 @@ test-parity: setup-dev,parity   ## live comparisons with torch
 	@$(PY) -m experiments.fetch_weights
 	$(PY) -m pytest -n 2 --dist loadfile -m "parity and not device"
 
-device-check: setup-dev   ## at most 5 minutes on a machine with an accelerator
+device-check: setup-$(EXTRAS)   ## on an accelerator, 5 minutes at most: make device-check EXTRAS=dev,cuda
+	@$(PY) -m experiments.fetch_weights
 	$(PY) -m pytest -m device
 	$(PY) -m benchmarks.ppo --quick
 	$(PY) -m benchmarks.prior_scoring --quick
 
 bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results
+	@$(PY) -m experiments.fetch_weights
 	$(PY) -m benchmarks.clevr_env
 	$(PY) -m benchmarks.prior_scoring
 	$(PY) -m benchmarks.ppo
@@ -54,5 +57,5 @@ bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results
 report: setup-dev    ## regenerate the tables in README.md
 	$(PY) -m benchmarks.report
 
-clean:           ## remove the environment and all generated files that git ignores, except runs/
+clean:           ## remove the virtual environment, caches of the tools and build folders
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -47,7 +47,7 @@ def run() -> None:
 def _check(settings: LagoConfig) -> None:
     """Raises UserError for whatever can be known before anything is written."""
     from jaxrl_guided.lago.online import check_horizon, check_inputs
-    from jaxrl_guided.lago.stages import load_data, load_trained
+    from jaxrl_guided.lago.stages import check_learned_level, load_data, load_trained
     from jaxrl_guided.runtime.cells import matching
     from jaxrl_guided.runtime.errors import UserError
 
@@ -59,6 +59,7 @@ def _check(settings: LagoConfig) -> None:
     if _CORES.value and not settings.processes:
         raise UserError("--cores needs --config.processes=true; else all cells run in this process")
     matching(list(settings.cells()), _ONLY.value)
+    check_learned_level(settings.data.level, "--config.data")
     episodes = load_data(_DATA.value) if _DATA.value else None
     prior = load_trained(_PRIOR.value) if _PRIOR.value else None
     if prior is None:

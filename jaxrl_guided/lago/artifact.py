@@ -24,11 +24,13 @@ from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import (
+    HEADS,
     Prior,
     PriorSpec,
     PyTree,
     encode_texts,
     init_prior,
+    seed_key,
     select_texts,
 )
 from jaxrl_guided.runtime.checkpoint import content_hash
@@ -103,7 +105,7 @@ def new_prior(
     """An untrained prior on a backbone: `(spec, prior, tokenizer, backbone hash)`."""
     backbone = choice.load(seed)
     spec = PriorSpec(backbone=backbone.config, **spec_fields)
-    prior = init_prior(spec, backbone.params, mean, std, jax.random.key(seed))
+    prior = init_prior(spec, backbone.params, mean, std, seed_key(seed, HEADS))
     return spec, prior, backbone.tokenizer, content_hash(backbone.params)
 
 

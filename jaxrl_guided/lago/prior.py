@@ -7,7 +7,7 @@ to the table's row of their instruction.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,11 @@ from jaxrl_guided.backbones.decoder import Cache, Prefix
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 
 PyTree = Any
+History = Literal["episode", "none"]
 Finetune = Literal["lora", "full", "frozen"]
+
+HEADS, BATCHES = range(2)
+"""Purposes for which a prior's seed is used; see `seed_key`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +45,19 @@ class PriorSpec:
     state_size: int
     num_actions: int
     horizon: int
-    history: Literal["episode", "none"] = "episode"
+    history: History = "episode"
     finetune: Finetune = "lora"
     lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("state_size", "num_actions", "horizon"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name, known in (("history", get_args(History)), ("finetune", get_args(Finetune))):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
 
     @property
     def tokens_per_step(self) -> int:
@@ -88,6 +102,11 @@ class Steps:
     position: jax.Array
     segment: jax.Array
     instruction: jax.Array
+
+
+def seed_key(seed: int, purpose: int) -> jax.Array:
+    """The key of a seed for one purpose: no two purposes draw the same numbers."""
+    return jax.random.fold_in(jax.random.key(seed), purpose)
 
 
 def init_prior(

@@ -17,6 +17,8 @@ from flax import struct
 
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.prior import (
+    BATCHES,
+    History,
     Prior,
     PriorSpec,
     PyTree,
@@ -24,6 +26,7 @@ from jaxrl_guided.lago.prior import (
     action_logits,
     encode_texts,
     merge_trainable,
+    seed_key,
     split_trainable,
 )
 
@@ -76,6 +79,12 @@ class SFTConfig:
         for name in ("warmup", "action_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"sft.{name} must be in [0, 1), not {getattr(self, name)}")
+        for name in ("lr", "backbone_lr", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"sft.{name} must be positive, not {getattr(self, name)}")
+        for name in ("weight_decay", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"sft.{name} must not be negative, but is {getattr(self, name)}")
 
 
 @struct.dataclass
@@ -91,24 +100,36 @@ class Rows:
     counts: jax.Array
 
 
-def pack_rows(episodes: Episodes, row_steps: int, keep: np.ndarray | None = None) -> Rows:
-    """Packs whole episodes of one instruction into rows of `row_steps` steps, first fit in order.
+def pack_rows(
+    episodes: Episodes,
+    row_steps: int,
+    keep: np.ndarray | None = None,
+    history: History = "episode",
+) -> Rows:
+    """Packs episodes of one instruction into rows of `row_steps` steps, first fit in order.
 
     Args:
       episodes: data with `observations` f32[M, S] (or a dictionary with `state`).
-      row_steps: T; longer episodes are cut to their first T steps.
+      row_steps: T.
       keep: `bool[E]`, which episodes to take; None takes all.
+      history: `episode` keeps episodes together and cuts longer ones to their first T steps; for
+        `none` each step is an episode of its own, so that rows are full and nothing is cut.
     """
     chosen = np.arange(len(episodes.lengths)) if keep is None else np.flatnonzero(keep)
     if not len(chosen):
         raise ValueError("no episodes to pack: the dataset is empty or nothing was kept")
-    starts = np.cumsum(episodes.lengths) - episodes.lengths
     chosen = chosen[np.argsort(episodes.instruction[chosen], kind="stable")]
-    lengths = np.minimum(episodes.lengths[chosen], row_steps)
-    row, offset, segment = _places(episodes.instruction[chosen], lengths, row_steps)
+    starts, lengths = episodes.starts[chosen], episodes.lengths[chosen]
+    texts = episodes.instruction[chosen]
+    if history == "none":
+        texts = np.repeat(texts, lengths)
+        starts = np.repeat(starts, lengths) + _within(lengths)
+        lengths = np.ones_like(starts)
+    lengths = np.minimum(lengths, row_steps)
+    row, offset, segment = _places(texts, lengths, row_steps)
 
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    source = np.repeat(starts[chosen], lengths) + within
+    within = _within(lengths)
+    source = np.repeat(starts, lengths) + within
     target = (np.repeat(row, lengths), np.repeat(offset, lengths) + within)
     observations = episodes.observations
     state = observations["state"] if isinstance(observations, dict) else observations
@@ -119,7 +140,7 @@ def pack_rows(episodes: Episodes, row_steps: int, keep: np.ndarray | None = None
         return jnp.asarray(out)
 
     instruction = np.zeros((row[-1] + 1, 1), np.int32)
-    instruction[row, 0] = episodes.instruction[chosen]
+    instruction[row, 0] = texts
     steps = Steps(
         state=spread(np.asarray(state[source]), np.float32),
         action=spread(np.asarray(episodes.actions[source]), np.int32),
@@ -128,6 +149,11 @@ def pack_rows(episodes: Episodes, row_steps: int, keep: np.ndarray | None = None
         instruction=jnp.asarray(instruction),
     )
     return Rows(steps, spread(np.asarray(episodes.is_expert[source]), bool))
+
+
+def _within(lengths: np.ndarray) -> np.ndarray:
+    """Step numbers of episodes one behind another: 0, 1, … in each."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _places(
@@ -178,9 +204,8 @@ def make_sft(spec: PriorSpec, config: SFTConfig) -> SFT:
     def init(prior: Prior) -> tuple[SFTState, PyTree]:
         trainable, fixed = split_trainable(spec, prior)
         trainable = jax.tree.map(jnp.array, trainable)  # own copy: updates donate it
-        state = SFTState(
-            trainable, optimiser.init(trainable), jax.random.key(config.seed), jnp.int32(0)
-        )
+        key = seed_key(config.seed, BATCHES)
+        state = SFTState(trainable, optimiser.init(trainable), key, jnp.int32(0))
         return state, fixed
 
     def one_update(

@@ -28,6 +28,9 @@ from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 PathLike = str | os.PathLike[str]
 
+LEARNED_LEVEL = "real"
+"""The one level of which anything is learned offline; the others test generalisation."""
+
 
 def collect_data(config: DataConfig, horizon: int, path: PathLike) -> Episodes:
     """Collects the scripted expert's rollouts into the new dataset directory `path`."""
@@ -46,19 +49,24 @@ def collect_data(config: DataConfig, horizon: int, path: PathLike) -> Episodes:
 
 
 def load_data(path: PathLike, env: str = "clevr") -> Episodes:
-    """Reads a dataset of the environment family `env`.
+    """Reads what priors and cloned policies of the environment family `env` learn from.
 
     Raises:
-      UserError: missing, damaged, or of another environment.
+      UserError: missing, damaged, or of another environment or level.
     """
-    try:
-        episodes = dataset.load(path)
-    except (ValueError, OSError) as error:
-        raise UserError(str(error)) from error
-    family = str(episodes.metadata["env"]).partition("/")[0]
-    if family != env:
-        raise UserError(f"dataset {path} is of environment '{family}', but '{env}' is needed")
+    with validation():
+        episodes = dataset.load(path, env)
+    check_learned_level(episodes.metadata.get("level"), f"dataset {path}")
     return episodes
+
+
+def check_learned_level(level: str | None, where: str) -> None:
+    """Raises UserError, which says `where`, for any other level than Real."""
+    if level != LEARNED_LEVEL:
+        raise UserError(
+            f"{where} is of level '{level}', but priors and cloned policies learn from level "
+            f"'{LEARNED_LEVEL}' alone"
+        )
 
 
 def load_trained(path: PathLike) -> TrainedPrior:
@@ -83,12 +91,13 @@ def train_prior(
     """Fine-tunes a prior with early stopping on held-out Real and saves the best at `path`.
 
     Raises:
-      UserError: `path` exists, or `run` has begun with other episodes.
+      UserError: `path` exists, the episodes are not of Real, or `run` has begun with others.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
     if Path(path).exists():
         raise UserError(f"prior directory {path} exists; choose another or remove it")
-    instructions = instruction_set(episodes.metadata["level"])
+    check_learned_level(episodes.metadata["level"], "the dataset")
+    instructions = instruction_set(LEARNED_LEVEL)
     held_out = instructions.held_out[episodes.instruction]
     states = np.asarray(episodes.observations)
     fields = {
@@ -105,8 +114,8 @@ def train_prior(
         config.backbone, fields, mean, std, config.sft.seed
     )
     with validation():
-        train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out)
-        eval_rows = pack_rows(episodes, config.sft.row_steps, held_out)
+        train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out, config.history)
+        eval_rows = pack_rows(episodes, config.sft.row_steps, held_out, config.history)
     eval_rows = _sample_rows(eval_rows, config.sft.eval_rows)
     tokens, length = (jnp.asarray(x) for x in tokenizer.encode(instructions.texts))
     sft = make_sft(spec, config.sft)

@@ -26,6 +26,9 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("place")
     expert_episodes(env="clevr/real").save(root / "data")
     expert_episodes(env="metaworld/real").save(root / "metaworld_data")
+    easy = expert_episodes(env="clevr/easy")
+    easy = dataclasses.replace(easy, metadata=easy.metadata | {"level": "easy"})
+    easy.save(root / "easy_data")
     write_prior(root / "prior", horizon=20)
     write_prior(root / "short_prior")
     write_prior(root / "other_actions", action_map=ACTION_MAP | {"n": 4})
@@ -71,6 +74,7 @@ PRIOR = ["train_prior", "--preset=smoke", "--out=new", "--data=data"]
 ONLINE = ["train_online", "--preset=smoke"]
 PPO = [*ONLINE, "--config.arm=ppo", "--run_dir=new"]
 LAGO = ["lago", "--preset=smoke", "--run_dir=new"]
+NOT_REAL = r"easy_data is of level 'easy', but priors and cloned policies learn from level 'real'"
 NO_BACKBONE = r"backbone 'gone' is neither a path nor nano or smollm2"
 CUT_BACKBONE = r"tiny.gguf: truncated or corrupt GGUF file"
 CASES = [
@@ -101,6 +105,9 @@ CASES = [
     ([*COLLECT, "--config.random_fraction=2"], r"--config.random_fraction: .* in \[0, 1\]"),
     ([*COLLECT, "--horizon=0"], r"horizon.*0"),
     ([*PRIOR, "--config.sft.batch_rows=-4"], r"--config.sft.batch_rows: .*at least 1, not -4"),
+    ([*PRIOR, "--config.sft.lr=-1"], r"--config.sft.lr: .*positive, not -1"),
+    ([*PRIOR, "--config.sft.max_grad_norm=0"], r"--config.sft.max_grad_norm: .*positive, not 0"),
+    ([*PRIOR, "--config.sft.weight_decay=-1"], r"--config.sft.weight_decay: .*negative, but is -1"),
     ([*PRIOR, "--config.lora.rank=0"], r"--config.lora.rank.* must be positive"),
     ([*PRIOR, "--config.backbone.num_layers=-2"], r"num_layers.*-2"),
     ([*PPO, "--config.ppo.num_envs=-8"], r"--config.ppo.num_envs: .*at least 1, not -8"),
@@ -119,11 +126,14 @@ CASES = [
     ([*PRIOR, "--backbone=empty"], r"empty: has neither config.json nor a .gguf file"),
     ([*PRIOR, "--backbone=safetensors"], r"model.safetensors: truncated or corrupt"),
     ([*PRIOR, "--backbone=gguf/tiny.gguf"], r"tiny.gguf: truncated or corrupt GGUF file"),
-    ([*PRIOR, "--data=metaworld_data"], r"is of environment 'metaworld', but 'clevr' is needed"),
+    ([*PRIOR, "--data=metaworld_data"], r"of 'metaworld/real', but 'clevr/…' is needed"),
+    ([*PRIOR, "--data=easy_data"], NOT_REAL),
     ([*PRIOR, "--data=nothing"], r"nothing: is no dataset directory"),
     (PRIOR[:-1], r"data.*must have a value|data.*required"),
     ([*LAGO, "--config.prior.backbone.name=empty"], r"empty: has neither config.json"),
-    ([*LAGO, "--data=metaworld_data"], r"is of environment 'metaworld'"),
+    ([*LAGO, "--data=easy_data"], NOT_REAL),
+    ([*LAGO, "--config.data.level=easy"], r"--config.data is of level 'easy', but priors and"),
+    ([*LAGO, "--data=metaworld_data"], r"of 'metaworld/real'"),
     ([*LAGO, "--data=data"], r"horizon is 20, but the dataset.* 4 steps"),
     ([*LAGO, "--prior=prior", "--data=data"], r"bc.episodes is 500, but the dataset has 60"),
     ([*LAGO, "--prior=short_prior"], r"horizon is 20, but the prior .* 4 steps"),
@@ -140,7 +150,8 @@ CASES = [
     ([*ONLINE, "--config.arm=ppo_bc"], r"arm 'ppo_bc' needs expert data, --data"),
     ([*ONLINE, "--config.arm=lago", "--prior=other_actions"], r"was trained for actions"),
     ([*ONLINE, "--config.arm=lago", "--prior=short_prior"], r"horizon is 20, but the prior"),
-    ([*ONLINE, "--config.arm=bc", "--data=metaworld_data"], r"is of environment 'metaworld'"),
+    ([*ONLINE, "--config.arm=bc", "--data=metaworld_data"], r"of 'metaworld/real'"),
+    ([*ONLINE, "--config.arm=bc", "--data=easy_data"], NOT_REAL),
     ([*ONLINE, "--config.arm=bc", "--data=data"], r"bc.episodes is 500, but the dataset has 60"),
     ([*ONLINE, "--cell=nothing.json"], r"cannot read nothing.json"),
     ([*ONLINE, "--cell=list.json"], r"--cell must be a group of fields"),
@@ -152,7 +163,7 @@ CASES = [
     (["evaluate", "--prior=short_prior", "--preset=smoke"], r"horizon is 20, but the prior"),
     (["grid", "lago_tune", "--prior=nothing", "--data=data"], r"no prior at nothing"),
     (["grid", "lago_tune", "--prior=other_actions", "--data=data"], r"was trained for actions"),
-    (["grid", "lago_tune", "--prior=prior", "--data=metaworld_data"], r"environment 'metaworld'"),
+    (["grid", "lago_tune", "--prior=prior", "--data=metaworld_data"], r"of 'metaworld/real'"),
     (["grid", "lago_tune", "--prior=prior", "--data=data", "--only=sac"], r"matches no cell"),
     (["grid", "lago_clevr", "--table_only"], r"lago_clevr holds no finished cell"),
     (["grid", "lago_tune", "--table_only"], r"lago_tune holds no finished cell"),

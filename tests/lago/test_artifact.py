@@ -19,7 +19,7 @@ from jaxrl_guided.lago.artifact import (
     new_prior,
     save_prior,
 )
-from jaxrl_guided.lago.prior import Steps, action_logits, encode_texts
+from jaxrl_guided.lago.prior import HEADS, Steps, action_logits, encode_texts, init_prior
 from jaxrl_guided.runtime.checkpoint import file_hash
 
 ACTION_MAP = {"env": "toy", "kind": "discrete", "n": 6}
@@ -92,6 +92,16 @@ def test_random_weights_are_those_of_the_seed(tmp_path):
     change(tmp_path / "prior", seed=4)
     with pytest.raises(PriorError, match="backbone 'nano' is not the one that prior"):
         load_prior(tmp_path / "prior")
+
+
+def test_heads_are_drawn_from_a_key_of_their_own():
+    spec, prior, _, _ = new_prior(
+        CHOICE, {"state_size": 4, "num_actions": 6, "horizon": 7}, np.zeros(4), np.ones(4), seed=3
+    )
+    key = jax.random.fold_in(jax.random.key(3), HEADS)
+    again = init_prior(spec, prior.base, np.zeros(4), np.ones(4), key)
+    assert_equal(prior.heads, again.heads)
+    assert_equal(prior.adapters, again.adapters)
 
 
 def test_an_existing_directory_is_refused_and_untouched(lora, tmp_path):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.lago.prior import encode_texts, merge_trainable
+from jaxrl_guided.lago.prior import BATCHES, HEADS, encode_texts, merge_trainable, seed_key
 from jaxrl_guided.lago.sft import SFTConfig, make_optimiser, make_sft, pack_rows
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from tests.lago.toys import (
@@ -33,8 +33,11 @@ def episodes():
     return make_episodes(rng.integers(1, HORIZON + 1, 25), rng.integers(0, TEXTS, 25))
 
 
-def pack_slowly(episodes, row_steps, keep):
+def pack_slowly(episodes, row_steps, keep, history):
     """Rows as lists of (state, action, position, segment, counts), and their instructions."""
+    if history == "none":
+        keep = np.repeat(keep, episodes.lengths)
+        episodes = in_single_steps(episodes)
     rows, texts = [], []
     for text in range(TEXTS):
         fresh = True
@@ -61,12 +64,25 @@ def pack_slowly(episodes, row_steps, keep):
     return rows, texts
 
 
+def in_single_steps(episodes):
+    """Every step as an episode."""
+    count = episodes.num_steps
+    return dataclasses.replace(
+        episodes,
+        terminated=np.ones(count, bool),
+        final_observations=episodes.observations,
+        instruction=np.repeat(episodes.instruction, episodes.lengths),
+        lengths=np.ones(count, int),
+    )
+
+
+@pytest.mark.parametrize("history", ["episode", "none"])
 @pytest.mark.parametrize("row_steps", [4, 12])
-def test_rows_equal_a_slow_packing(episodes, row_steps):
+def test_rows_equal_a_slow_packing(episodes, row_steps, history):
     """Also with rows shorter than some episodes, of which the first steps stay."""
     keep = np.arange(25) % 4 != 0
-    packed = pack_rows(episodes, row_steps, keep)
-    rows, texts = pack_slowly(episodes, row_steps, keep)
+    packed = pack_rows(episodes, row_steps, keep, history)
+    rows, texts = pack_slowly(episodes, row_steps, keep, history)
     assert packed.steps.instruction[:, 0].tolist() == texts
     assert packed.counts.shape == (len(rows), row_steps)
     for r, row in enumerate(rows):
@@ -81,7 +97,12 @@ def test_rows_equal_a_slow_packing(episodes, row_steps):
         assert not packed.counts[r, n:].any()
     expert = np.repeat(keep, episodes.lengths) & episodes.is_expert
     within = np.arange(episodes.num_steps) - np.repeat(episodes.starts, episodes.lengths)
-    assert packed.counts.sum() == (expert & (within < row_steps)).sum()
+    cut = (within >= row_steps) & (history == "episode")
+    assert packed.counts.sum() == (expert & ~cut).sum()
+    if history == "none":  # every row is full, but the last one of an instruction
+        full = packed.steps.segment.all(axis=1)
+        last = np.append(np.diff(packed.steps.instruction[:, 0]) != 0, True)
+        assert (full | last).all()
 
 
 def test_nothing_to_pack_is_refused(episodes):
@@ -89,10 +110,38 @@ def test_nothing_to_pack_is_refused(episodes):
         pack_rows(episodes, 8, np.zeros(25, bool))
 
 
-@pytest.mark.parametrize("field, value", [("batch_rows", 0), ("warmup", 1.0), ("patience", 0)])
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("batch_rows", 0),
+        ("warmup", 1.0),
+        ("patience", 0),
+        ("lr", -1),
+        ("lr", float("nan")),
+        ("backbone_lr", 0.0),
+        ("max_grad_norm", 0.0),
+        ("weight_decay", -0.1),
+        ("seed", -1),
+    ],
+)
 def test_hyper_parameters_out_of_range_are_refused(field, value):
-    with pytest.raises(ValueError, match=rf"sft\.{field} must be .*, not {value}"):
+    with pytest.raises(ValueError, match=rf"sft\.{field} must (not )?be .*, (not|but is) {value}"):
         SFTConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "field, value, known",
+    [
+        ("history", "all", "episode, none"),
+        ("finetune", "some", "lora, full, frozen"),
+        ("horizon", 0, "at least 1"),
+        ("num_actions", 0, "at least 1"),
+    ],
+)
+def test_a_prior_of_an_unknown_kind_is_refused(field, value, known):
+    spec, _ = small_prior("none")
+    with pytest.raises(ValueError, match=rf"{field} must be .*{known}, not '?{value}"):
+        dataclasses.replace(spec, **{field: value})
 
 
 def decoded_loss(spec, prior, episodes, shown=True):
@@ -138,7 +187,12 @@ def toy_episodes(history):
 def toy(history, finetune):
     """(spec, prior, sft, rows) of a toy dataset."""
     spec, prior = small_prior(history, finetune)
-    return spec, prior, make_sft(spec, CONFIG), pack_rows(toy_episodes(history), 12)
+    return (
+        spec,
+        prior,
+        make_sft(spec, CONFIG),
+        pack_rows(toy_episodes(history), 12, history=history),
+    )
 
 
 def begin(history="episode", finetune="lora"):
@@ -211,7 +265,21 @@ def test_resume_is_bit_equal_and_seeds_decide_the_batches(tmp_path):
 
     spec, prior = small_prior("none", "frozen")
     other_seed, _ = make_sft(spec, dataclasses.replace(CONFIG, seed=1)).init(prior)
-    assert equal(other_seed.key, jax.random.key(1))
+    assert equal(other_seed.key, jax.random.fold_in(jax.random.key(1), BATCHES))
+
+
+def test_batches_and_first_weights_share_no_key():
+    drawn = [
+        jax.random.key_data(jax.random.split(key, count))
+        for seed in range(3)
+        for key, count in (
+            (jax.random.key(seed), 4),
+            (seed_key(seed, HEADS), 4),
+            (seed_key(seed, BATCHES), 3),
+        )
+    ]
+    everything = np.concatenate(drawn)
+    assert len(np.unique(everything, axis=0)) == len(everything) == 33
 
 
 def test_a_prior_with_history_overfits_what_depends_on_the_past():

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from jaxrl_guided.envs import dataset
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.lago import stages
 from jaxrl_guided.lago.artifact import PriorError, load_prior
@@ -106,11 +107,29 @@ def test_data_without_held_out_episodes_is_refused(tmp_path):
 
 def test_data_of_another_environment_is_refused(tmp_path):
     expert_episodes(env="metaworld/real").save(tmp_path / "data")
-    with pytest.raises(UserError, match="is of environment 'metaworld', but 'clevr' is needed"):
+    with pytest.raises(
+        UserError, match="holds episodes of 'metaworld/real', but 'clevr/…' is needed"
+    ):
         load_data(tmp_path / "data")
     assert load_data(tmp_path / "data", "metaworld").num_episodes == 60
     with pytest.raises(UserError, match="is no dataset directory"):
         load_data(tmp_path / "nothing")
+
+
+def of_level(level):
+    episodes = expert_episodes(env=f"clevr/{level}")
+    return dataclasses.replace(episodes, metadata=episodes.metadata | {"level": level})
+
+
+@pytest.mark.parametrize("level", ["easy", "rephrase", "hard-sort"])
+def test_nothing_is_learned_offline_but_from_real(tmp_path, level):
+    message = f"is of level '{level}', but priors and cloned policies learn from level 'real' alone"
+    of_level(level).save(tmp_path / "data")
+    with pytest.raises(UserError, match=f"dataset {tmp_path / 'data'} {message}"):
+        load_data(tmp_path / "data")
+    with pytest.raises(UserError, match=f"the dataset {message}"):
+        run(tmp_path / "run", tmp_path / "prior", of_level(level))
+    assert not (tmp_path / "prior").exists()
 
 
 def test_a_damaged_dataset_is_refused(tmp_path):
@@ -134,7 +153,7 @@ def test_a_prior_with_another_action_map_is_refused(tmp_path):
 def test_collected_data_is_saved_as_configured(tmp_path):
     config = DataConfig(level="easy", episodes=30, random_fraction=0.5, seed=3)
     collected = collect_data(config, 8, tmp_path / "data")
-    loaded = load_data(tmp_path / "data")
+    loaded = dataset.load(tmp_path / "data")
     assert loaded.num_episodes == 30
     assert loaded.metadata == collected.metadata
     assert (loaded.metadata["level"], loaded.metadata["horizon"]) == ("easy", 8)
