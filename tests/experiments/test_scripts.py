@@ -15,6 +15,7 @@ from jaxrl_guided.lago.config import FULL, SMOKE
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
 from tests.experiments import scripts
+from tests.lago.test_lago_report import cell as cell_record
 from tests.lago.tiny import write_prior
 
 
@@ -83,13 +84,8 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     name = "real-goal-random-0_1_2_3_4_5_6_7_8_9"
     (results / "cells" / "lago_clevr").mkdir(parents=True)
     cell = FULL.cells()[name]
-    record = {
-        "config": to_dict(cell),
-        "final": {"real": {"success": [0.25] * 10}},
-        "seeds": list(cell.seeds),
-        "curve": {"steps": [], "success": []},
-        "steps": 0,
-    }
+    record = cell_record("random", "real", [0.25] * 10, cell.seeds, steps=0)
+    record["config"] = to_dict(cell)
     target = results / "cells" / "lago_clevr" / f"{name}.json"
     sources = Sources("hash of a prior", "hash of data")
     cells.write_result(target, cell_identity(cell, sources), record)
@@ -114,9 +110,9 @@ def cell(tmp_path_factory):
         arm="lago",
         horizon=6,
         ppo=dataclasses.replace(
-            online.ppo, total_steps=32 * 40, num_envs=8, rollout_steps=4, minibatches=2
+            online.ppo, total_steps=32 * 20, num_envs=8, rollout_steps=4, minibatches=2
         ),
-        eval=dataclasses.replace(online.eval, episodes=8, curve_points=40, curve_episodes=4),
+        eval=dataclasses.replace(online.eval, episodes=8, curve_points=20, curve_episodes=4),
     )
     files.write_json(root / "cell.json", to_dict(settings))
     scripts.run(root, "train_online", *arguments("whole"))
@@ -146,7 +142,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(cell):
     assert saved(cell / "measured.json") == saved(cell / "whole.json")
 
     moments, kills = random.Random(0), 0
-    for _ in range(20):
+    for _ in range(8):
         process = start(cell, "killed")
         try:
             process.communicate(timeout=moments.uniform(0.2, 0.9) * usual)
@@ -165,7 +161,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(cell):
         json.loads(line)["step"] for line in (cell / "killed" / "metrics.jsonl").open().readlines()
     ]
     assert steps == sorted(set(steps))
-    assert steps[-1] == 32 * 40
+    assert steps[-1] == 32 * 20
 
 
 @pytest.mark.slow
