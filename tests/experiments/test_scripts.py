@@ -91,7 +91,7 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     cells.write_result(target, cell_identity(cell, sources), record)
     files.write_json(target.parent / "sources.json", to_dict(sources))
     table = scripts.run(tmp_path, "grid", "lago_clevr", "--table_only")
-    assert "| uniform random | 25.0 [25.0, 25.0] | 0 | 0 | 10 |" in table.stdout
+    assert "| uniform random | 25.0 [25.0, 25.0] | 0 | 0 | 0–10 of 10 |" in table.stdout
     assert files.read_json(results / "lago_clevr.json")["rows"][0][0] == "uniform random"
 
     scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
