@@ -101,7 +101,7 @@ class BackboneCell:
 
     row: str
     prior: PriorConfig
-    rates: tuple[float, ...] = (0.3, 1.0, 3.0)
+    rates: tuple[float, ...] = (1.0, 3.0, 10.0)
     trial_updates: int = 32
     env: str = "clevr"
     episodes: int = 500
