@@ -18,8 +18,8 @@ from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.decoder import Cache, Prefix
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
+from jaxrl_guided.envs.types import PyTree
 
-PyTree = Any
 History = Literal["episode", "none"]
 Finetune = Literal["lora", "full", "frozen"]
 
