@@ -1,11 +1,14 @@
 """Calling the scripts: in this process (fast), or as a user does."""
 
+import contextlib
 import os
 import pathlib
 import runpy
 import subprocess
 import sys
+import unittest.mock
 
+from absl import flags
 from absl.testing import flagsaver
 
 from jaxrl_guided.runtime import app
@@ -18,17 +21,33 @@ NAMES = sorted(
 
 def call(name, *arguments):
     """Runs `experiments.NAME` as the main program of this process; returns the exit code."""
-    saved, argv = flagsaver.save_flag_values(), sys.argv
-    assert app.RUN_DIR.name in saved  # the entry point's flags stay, the script's own go
-    sys.argv = [name, *map(str, arguments)]
-    try:
-        runpy.run_module(f"experiments.{name}", run_name="__main__")
-    except SystemExit as end:
-        return end.code or 0
-    finally:
-        sys.argv = argv
-        flagsaver.restore_flag_values(saved)
+    with flags_of_the_entry_point(), unittest.mock.patch.object(sys, "argv", [name, *arguments]):
+        try:
+            runpy.run_module(f"experiments.{name}", run_name="__main__")
+        except SystemExit as end:
+            return end.code or 0
     return 0
+
+
+@contextlib.contextmanager
+def flags_of_the_entry_point():
+    """Within it, scripts may define flags that others have defined before them."""
+    kept = {
+        flag.name
+        for module, defined in flags.FLAGS.flags_by_module_dict().items()
+        if module == app.__name__ or module.startswith("absl")
+        for flag in defined
+    }
+    others = {name: flags.FLAGS[name] for name in flags.FLAGS if name not in kept}
+    for name in others:
+        delattr(flags.FLAGS, name)
+    saved = flagsaver.save_flag_values()
+    try:
+        yield
+    finally:
+        flagsaver.restore_flag_values(saved)
+        for name, flag in others.items():
+            flags.FLAGS[name] = flag
 
 
 def command(name, *arguments):
