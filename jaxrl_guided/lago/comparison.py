@@ -341,16 +341,11 @@ def run_in_processes(
       program: command line of the script that runs a cell.
       **options: `cores`, `only`, `max_minutes` of `cells.run_grid`.
     """
-    work = Path(work)
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
-        described = work / f"{cell.id}.json"
-        files.write_json(described, to_dict(cell.config))
-        flags: dict[str, PathLike] = {"cell": described, "data": data, "run_dir": work / cell.id}
-        flags |= {"out": out, "compile_cache": work / "compiled"}
-        return [*program, *(f"--{name}={value}" for name, value in flags.items())]
+        return cells.script_command(program, work, cell.id, cell.config, data=data, out=out)
 
-    work.mkdir(parents=True, exist_ok=True)
+    Path(work).mkdir(parents=True, exist_ok=True)
     return cells.run_grid(
         make_cells(wanted), command, results, estimate_minutes=estimate_minutes, **options
     )

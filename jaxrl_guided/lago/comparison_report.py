@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxrl_guided.lago.comparison import ROWS
+from jaxrl_guided.lago.report import stamp
 from jaxrl_guided.lago.rivals import Scores, difference, estimate
 from jaxrl_guided.runtime.errors import UserError
 
@@ -77,8 +78,10 @@ def comparison_record(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """JSON data for `benchmarks.report`, with the values by seed beside the tables.
 
     Raises:
-      UserError: the cells have read different datasets.
+      UserError: there is no cell, or the cells have read different datasets.
     """
+    if not records:
+        raise UserError("no cell of the backbone comparison is finished")
     if len({record["data"] for record in records}) > 1:
         raise UserError(
             "cells of the backbone comparison have read different datasets; move the results "
@@ -89,6 +92,7 @@ def comparison_record(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     further, beside = _table({k: v for k, v in scores.items() if k != _RANDOM}, _FURTHER)
     return {
         "title": "Backbones of the prior, each fine-tuned on the same steps of Real",
+        **stamp(),
         "first_line": answer(scores),
         "columns": columns,
         "rows": rows,

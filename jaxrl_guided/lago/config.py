@@ -315,7 +315,7 @@ DEMO = LagoConfig(
     seeds=(0, 1, 2),
     seeds_per_cell=3,
     data=DataConfig(episodes=20_000),
-    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=800, row_steps=32)),
+    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=400, row_steps=32, lr=3e-3)),
     online=OnlineConfig(
         bc=BCConfig(episodes=1_280, updates=2_000),
         ppo=PPOConfig(total_steps=65_536, num_envs=32),
@@ -336,9 +336,24 @@ FULL = LagoConfig(
     ),
     seeds=tuple(range(10)),
     seeds_per_cell=1,
-    prior=PriorConfig(history="none", sft=SFTConfig(max_updates=3_000, row_steps=32)),
+    prior=PriorConfig(
+        history="none", sft=SFTConfig(max_updates=4_000, row_steps=32, lr=3e-3, eval_every=200)
+    ),
     online=OnlineConfig(ppo=PPOConfig(learning_rate=3e-4)),
 )
 """The reported experiment, in cells."""
 
-PRESETS = {"demo": DEMO, "smoke": SMOKE, "full": FULL}
+FULL_30 = dataclasses.replace(
+    FULL,
+    pairs=("real:goal",),
+    arms=("random", "prior", "ppo", "lago"),
+    seeds=tuple(range(5)),
+    prior=dataclasses.replace(
+        FULL.prior,
+        backbone=BackboneChoice(num_layers=None),
+        sft=dataclasses.replace(FULL.prior.sft, max_updates=1_000),  # about as long
+    ),
+)
+"""Real alone, guided by all thirty layers of the backbone."""
+
+PRESETS = {"demo": DEMO, "smoke": SMOKE, "full": FULL, "full_30": FULL_30}

@@ -91,17 +91,13 @@ def run_in_processes(
     Raises:
       UserError: a bad option, or finished cells are of another configuration, prior or dataset.
     """
-    work = Path(work)
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
-        described = work / f"{cell.id}.json"
-        files.write_json(described, to_dict(wanted[cell.id]))
-        flags: dict[str, PathLike] = {"cell": described, "run_dir": work / cell.id, "out": out}
-        flags |= {"prior": prior, "data": data, "compile_cache": work / "compiled"}
-        return [*program, *(f"--{name}={value}" for name, value in flags.items())]
+        paths = {"prior": prior, "data": data, "out": out}
+        return cells.script_command(program, work, cell.id, wanted[cell.id], **paths)
 
     listed = make_cells(wanted, record_sources(wanted, prior, data, results))
-    work.mkdir(parents=True, exist_ok=True)
+    Path(work).mkdir(parents=True, exist_ok=True)
     return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)
 
 
@@ -142,8 +138,10 @@ def _finished(wanted: Grid, results: PathLike) -> dict[str, dict[str, Any]]:
     return found
 
 
-def report(wanted: Grid, results: PathLike, pictures: PathLike) -> dict[str, Any]:
-    """Records by reward of what is finished; draws the curves into `pictures`.
+def report(
+    wanted: Grid, results: PathLike, pictures: PathLike, name: str = "curve"
+) -> dict[str, Any]:
+    """Records by reward of what is finished; draws curves `pictures/NAME_LEVEL_REWARD.png`.
 
     Raises:
       UserError: no cell is finished, or results of several configurations are mixed.
@@ -154,7 +152,7 @@ def report(wanted: Grid, results: PathLike, pictures: PathLike) -> dict[str, Any
         found = gather(list(finished.values()), reward, wanted.values())
         if not found.scores:
             continue
-        draw_curves(found, pictures)
+        draw_curves(found, pictures, name)
         title = f"LaGO on CLEVR-Robot, reward '{reward}'"
         records[reward] = experiment_record(found, title)
     return records

@@ -240,7 +240,7 @@ def _segments(
                 curve["success"].append(judged["success"])
             checkpoints.save(reached, state, {"curve": curve})
             if stop.requested:
-                raise Stopped(f"the same command goes on from {run.path}")
+                raise Stopped(f"the same command goes on with --run_dir={run.path}")
     return state, curve
 
 

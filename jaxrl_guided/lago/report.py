@@ -38,6 +38,9 @@ BESIDE = {
 }
 """What is reported beside success, and what the table calls it."""
 
+_TRIAL = ("success", "sampled_success")
+"""Numbers of a tuning trial; the first one decides."""
+
 _FINAL = ("success", "return", "sampled_success", "success_at_end")
 """Numbers of the final evaluation; the area is that of the curve."""
 
@@ -245,8 +248,8 @@ def _note(results: Results) -> str:
     return note
 
 
-def _stamp() -> dict[str, Any]:
-    """Date, machine and versions."""
+def stamp() -> dict[str, Any]:
+    """Date, machine and versions, for every record."""
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {"date": date, **versions.snapshot()}
 
@@ -262,7 +265,7 @@ def experiment_record(results: Results, title: str) -> dict[str, Any]:
     first += [headline(compare(results.scores, levels_of(results))), _unfinished(results)]
     return {
         "title": title,
-        **_stamp(),
+        **stamp(),
         "first_line": " ".join(filter(None, first)),
         **wanted,
         "answers": answers(results),
@@ -282,11 +285,11 @@ def as_text(record: Mapping[str, Any]) -> str:
     return f"## {record['title']}\n\n{results_text(record)}"
 
 
-def draw_curves(results: Results, directory: str | os.PathLike[str]) -> list[Path]:
-    """One picture a level: greedy success over environment steps."""
+def draw_curves(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
+    """One picture a level, `NAME_LEVEL_REWARD.png`: greedy success over environment steps."""
     paths = []
     for level, arms in results.curves.items():
-        path = Path(directory) / f"curve_{level}_{results.reward}.png"
+        path = Path(directory) / f"{name}_{level}_{results.reward}.png"
         longest = {ARMS[arm].title: curve for arm, curve in arms.items() if arm != "ppo_10x"}
         if longest:
             title = f"clevr/{level}, reward {results.reward}"
@@ -296,17 +299,28 @@ def draw_curves(results: Results, directory: str | os.PathLike[str]) -> list[Pat
 
 
 def trials_record(records: Mapping[str, Mapping[str, Any]], title: str) -> dict[str, Any]:
-    """JSON data for `benchmarks.report` of tuning trials, the best first."""
-    rows = []
+    """JSON data for `benchmarks.report` of tuning trials, the best first.
+
+    `best` is the id of each arm's best trial: the highest mean success over seeds.
+    """
+    found = []
     for name, record in records.items():
         (numbers,) = record["final"].values()
-        found = estimate(dict(zip(record["seeds"], numbers["success"], strict=True)))
-        rows.append((found.value, [name, f"{found:.1f}", str(len(record["seeds"]))]))
-    rows.sort(key=lambda pair: -pair[0])
+        by_measure = [dict(zip(record["seeds"], numbers[key], strict=True)) for key in _TRIAL]
+        found.append((name, [estimate(by_seed) for by_seed in by_measure], len(record["seeds"])))
+    found.sort(key=lambda trial: -trial[1][0].value)
+    best: dict[str, str] = {}
+    for name, _, _ in found:
+        best.setdefault(records[name]["config"]["arm"], name)
+    chosen = ", ".join(f"{ARMS[arm].title}: {name}" for arm, name in best.items())
     return {
         "title": title,
-        **_stamp(),
-        "first_line": f"Best: {rows[0][1][0]}." if rows else "No trial is finished yet.",
-        "columns": ["trial", "success, %", "seeds"],
-        "rows": [row for _, row in rows],
+        **stamp(),
+        "first_line": f"Best of each arm: {chosen}." if best else "No trial is finished yet.",
+        "best": best,
+        "columns": ["trial", "success, %", "success of sampled actions, %", "seeds"],
+        "rows": [
+            [name, *(f"{value:.1f}" for value in values), str(seeds)]
+            for name, values, seeds in found
+        ],
     }

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxrl_guided.runtime import files, versions
-from jaxrl_guided.runtime.config import config_hash
+from jaxrl_guided.runtime.config import config_hash, to_dict
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.progress import format_duration
 from jaxrl_guided.runtime.signals import StopFlag, catch_signals
@@ -180,6 +180,29 @@ def _cores(wanted: int) -> list[int]:
     if not 1 <= wanted <= len(available):
         raise UserError(f"--cores={wanted} must lie between 1 and {len(available)}")
     return available[:wanted]
+
+
+def script_command(
+    program: Sequence[str],
+    work: files.PathLike,
+    name: str,
+    config: Any,
+    **flags: files.PathLike,
+) -> list[str]:
+    """Command line of a script that runs one cell, which it reads from a file written here.
+
+    Args:
+      program: command of the script, without its flags.
+      work: directory of the cells' descriptions, run directories and compiled programs.
+      name: the cell's id.
+      config: dataclass that the script reads with `--cell`.
+      **flags: what else it is given.
+    """
+    work = pathlib.Path(work)
+    described = work / f"{name}.json"
+    files.write_json(described, to_dict(config))
+    given = {"cell": described, "run_dir": work / name, "compile_cache": work / "compiled", **flags}
+    return [*program, *(f"--{flag}={value}" for flag, value in given.items())]
 
 
 def run_grid(

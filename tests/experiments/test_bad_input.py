@@ -168,6 +168,10 @@ CASES = [
     (["grid", "lago_clevr", "--table_only"], r"lago_clevr holds no finished cell"),
     (["grid", "lago_tune", "--table_only"], r"lago_tune holds no finished cell"),
     (["grid", "lago_clevr", "--table_only", "--prior=prior"], r"reads no --prior; leave it out"),
+    (["grid", "lago_backbones", "--table_only", "--only=nano"], r"reads no --only; leave it out"),
+    (["grid", "lago_backbones", "--table_only"], r"no cell of the backbone comparison is finished"),
+    (["grid", "lago_backbones", "--prior=prior"], r"trains its priors and reads no --prior"),
+    (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # What a stage writes.
     ([*COLLECT, "--out=foreign"], r"--out=foreign exists; choose another or remove it"),
     ([*PRIOR, "--out=prior"], r"--out=prior exists; choose another or remove it"),

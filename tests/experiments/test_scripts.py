@@ -28,7 +28,7 @@ def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
     if name not in ("fetch_weights", "render"):
         assert "--run_dir" in result.stdout
     if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
-        assert "--preset: <demo|smoke|full>" in result.stdout
+        assert "--preset: <demo|smoke|full|full_30>" in result.stdout
         assert "--config." in result.stdout
     assert not list(tmp_path.iterdir())
 
@@ -173,7 +173,7 @@ def test_a_polite_stop_saves_and_the_same_command_goes_on(cell):
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "stopped; the same command goes on from stopped"
+    assert errors.splitlines()[-1] == "stopped; the same command goes on with --run_dir=stopped"
     assert not (cell / "stopped.json").exists()
     scripts.run(cell, "train_online", *arguments("stopped"))
     assert saved(cell / "stopped.json") == saved(cell / "whole.json")

@@ -209,9 +209,9 @@ def test_processes_get_their_cell_and_data(tmp_path, monkeypatch):
     assert command == [
         "program",
         f"--cell={work}/a-1.json",
-        f"--data={tmp_path}/data",
         f"--run_dir={work}/a-1",
-        f"--out={tmp_path}/results/a-1.json",
         f"--compile_cache={work}/compiled",
+        f"--data={tmp_path}/data",
+        f"--out={tmp_path}/results/a-1.json",
     ]
     assert from_dict(BackboneCell, files.read_json(work / "a-1.json")) == TINY

@@ -98,7 +98,9 @@ def test_the_first_line_says_whether_the_goal_is_met(ours, control, text):
 def test_seeds_are_paired_and_one_pair_is_no_comparison():
     records = [*compared([0.6, 0.8], [0.5]), record("random-8-full", 7, 0.9)]
     assert "no comparison yet" in answer(gather(records))
-    assert "no comparison yet" in comparison_record([])["first_line"]
+    assert "no comparison yet" in comparison_record(records)["first_line"]
+    with pytest.raises(UserError, match=r"no cell .* is finished"):
+        comparison_record([])
     records += [record("random-8-full", 1, 0.5)]
     assert "+20.0 points [+10.0, +30.0], 2 seeds" in answer(gather(records))
 

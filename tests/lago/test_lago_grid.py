@@ -106,10 +106,10 @@ def test_processes_get_their_cell_and_everything_it_reads(tmp_path, prior, data,
         "train",
         f"--cell={work}/b-2.json",
         f"--run_dir={work}/b-2",
-        f"--out={results}/b-2.json",
+        f"--compile_cache={work}/compiled",
         f"--prior={prior}",
         f"--data={data}",
-        f"--compile_cache={work}/compiled",
+        f"--out={results}/b-2.json",
     ]
     described = files.read_json(work / "b-2.json")
     assert from_dict(OnlineConfig, described) == wanted["b-2"]

@@ -319,8 +319,9 @@ def test_trials_stand_best_first():
     }
     record = trials_record(records, "Trials")
     assert [row[0] for row in record["rows"]] == ["lago-b", "ppo-c", "ppo-a"]
-    assert record["first_line"] == "Best: lago-b."
-    assert record["rows"][0] == ["lago-b", "50.0 [50.0, 50.0]", "2"]
+    assert record["first_line"] == "Best of each arm: LaGO: lago-b, PPO: ppo-c."
+    assert record["best"] == {"lago": "lago-b", "ppo": "ppo-c"}
+    assert record["rows"][0] == ["lago-b", "50.0 [50.0, 50.0]", "25.0 [25.0, 25.0]", "2"]
     assert record["date"]
     assert record["packages"]
     assert trials_record({}, "Trials")["first_line"] == "No trial is finished yet."
@@ -334,6 +335,6 @@ def test_curves_are_drawn_for_each_level_without_the_longer_run(tmp_path):
         cell("ppo_10x", "easy", [0.5, 0.5], curve={**curve, "steps": [100, 200]}),
         cell("random", "real", [0.5, 0.5]),
     ]
-    paths = draw_curves(gather(records, "goal"), tmp_path)
+    paths = draw_curves(gather(records, "goal"), tmp_path, "curve")
     assert [path.name for path in paths] == ["curve_real_goal.png"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")

@@ -75,7 +75,9 @@ def test_a_stopped_run_goes_on_exactly(arm, prior, expert, tmp_path, monkeypatch
     flag = StopFlag()
     with monkeypatch.context() as patched:
         patched.setattr(online, "judge_policy", StopAfter(online.judge_policy, flag, 1))
-        with pytest.raises(Stopped, match=f"the same command goes on from {tmp_path / 'cut'}"):
+        with pytest.raises(
+            Stopped, match=f"the same command goes on with --run_dir={tmp_path / 'cut'}"
+        ):
             run(config, tmp_path / "cut", *given, stop=flag)
     with pytest.raises(UserError, match="does not exist"):
         load_policy(config, tmp_path / "cut")
