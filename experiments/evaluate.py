@@ -32,6 +32,8 @@ def run() -> None:
     if _OUT.value and Path(_OUT.value).exists():
         raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
     if _ONLINE.value:
+        if given := _CONFIG.given():
+            raise UserError(f"--online reads the run's configuration; leave out {', '.join(given)}")
         settings = _settings_of(Path(_ONLINE.value))
     else:
         settings = dataclasses.replace(_CONFIG.build(), arm="prior")

@@ -8,22 +8,38 @@ datasets. `--table_only` makes it from the committed cells alone.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from jaxrl_guided.lago import comparison, grid
+from jaxrl_guided.lago.comparison_report import comparison_record
 from jaxrl_guided.lago.config import FULL, FULL_30
+from jaxrl_guided.lago.report import as_text
+from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.lago.trials import TRIALS
 from jaxrl_guided.runtime import app, cells, files, versions
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.signals import Stopped
 
-RESULTS = Path("benchmarks/results")
+MAIN, FULL_30_LAYERS = "lago_clevr", "lago_clevr_30"
 TUNING, BACKBONES = "lago_tune", "lago_backbones"
-GRIDS = {"lago_clevr": FULL.cells(), "lago_clevr_30": FULL_30.cells(), TUNING: TRIALS}
+GRIDS: dict[str, Callable[[], Any]] = {
+    MAIN: FULL.cells,
+    FULL_30_LAYERS: FULL_30.cells,
+    TUNING: lambda: TRIALS,
+    BACKBONES: comparison.backbone_cells,
+}
+RESULTS = Path("benchmarks/results")
+_TITLES = {
+    MAIN: "LaGO on CLEVR-Robot",
+    FULL_30_LAYERS: "LaGO on CLEVR-Robot, prior of all 30 layers",
+}
+_SUFFIX = {"goal": "", "distance": "_distance"}
 _PRIOR_8 = str(RESULTS / "priors/smollm2_8_lora")
 _PRIOR_30 = "runs/priors/smollm2_30_lora"  # too large to be committed
-_SUFFIX = {"goal": "", "distance": "_distance"}
 
 _CORES = flags.DEFINE_integer(
     "cores", 0, "Cells at a time, one core each; 0: all cores.", 0, len(versions.cores())
@@ -31,7 +47,7 @@ _CORES = flags.DEFINE_integer(
 _ONLY = flags.DEFINE_string("only", "", "Run only cells whose id matches this expression.")
 _MAX_MINUTES = flags.DEFINE_float("max_minutes", float("inf"), "Start no cell after this time.")
 _PRIOR = flags.DEFINE_string(
-    "prior", None, f"Prior directory; by default {_PRIOR_8}, for lago_clevr_30 {_PRIOR_30}."
+    "prior", None, f"Prior directory; by default {_PRIOR_8}, for {FULL_30_LAYERS} {_PRIOR_30}."
 )
 _DATA = flags.DEFINE_string("data", "data/real", "Dataset from `collect --preset=full`.")
 _WORK = flags.DEFINE_string("work", "runs/cells", "Directory for the cells' run directories.")
@@ -39,10 +55,9 @@ _TABLE_ONLY = flags.DEFINE_bool("table_only", False, "Run nothing; write the tab
 
 
 def run(name: str) -> None:
-    """Runs what is not finished, then writes the table of what is."""
-    known = (*GRIDS, BACKBONES)
-    if name not in known:
-        raise UserError(f"unknown grid '{name}'; choose one of {', '.join(known)}")
+    """Runs what is not finished, then writes the tables of what is."""
+    if name not in GRIDS:
+        raise UserError(f"unknown grid '{name}'; choose one of {', '.join(GRIDS)}")
     if name == BACKBONES and _PRIOR.present:
         raise UserError(f"{name} trains its priors and reads no --prior; leave it out")
     if _TABLE_ONLY.value:
@@ -52,64 +67,48 @@ def run(name: str) -> None:
                     f"--table_only runs nothing and reads no --{flag.name}; leave it out"
                 )
     results = RESULTS / "cells" / name
-    if name == BACKBONES:
-        _compare_backbones(results)
-    else:
-        _run_online(name, results)
-
-
-def _options() -> dict[str, Any]:
-    """Which cells run, and on how many cores."""
-    cores = _CORES.value or len(versions.cores())
-    return {"cores": cores, "only": _ONLY.value, "max_minutes": _MAX_MINUTES.value}
-
-
-def _say(done: cells.GridReport) -> None:
-    print(f"{len(done.done)} done, {len(done.failed)} failed, {len(done.left)} left")
-
-
-def _run_online(name: str, results: Path) -> None:
-    """The online grid of an experiment or of its tuning trials, whose cells read a prior."""
-    from jaxrl_guided.lago import grid
-    from jaxrl_guided.lago.stages import load_data, load_trained
-
-    wanted = GRIDS[name]
-    if not _TABLE_ONLY.value:
-        cells.matching(list(wanted), _ONLY.value)
-        prior = _PRIOR.value or (_PRIOR_30 if name == "lago_clevr_30" else _PRIOR_8)
-        load_trained(prior)
-        load_data(_DATA.value)
-        program = (sys.executable, "-m", "experiments.train_online")
-        places = (prior, _DATA.value, Path(_WORK.value) / name, results)
-        _say(grid.run_in_processes(wanted, *places, program, **_options()))
-    if name == TUNING:
-        records = {TUNING: grid.report_trials(wanted, results)}
-    else:
-        found = grid.report(wanted, results, RESULTS, name)
-        records = {name + _SUFFIX[reward]: record for reward, record in found.items()}
-    for title, record in records.items():
+    done = None if _TABLE_ONLY.value else _run_cells(name, results)
+    for title, record in _tables(name, results).items():
         files.write_json(RESULTS / f"{title}.json", record)
-    print(grid.summary_text(records))
+        print(as_text(record))
+    if done is not None and done.failed:
+        raise SystemExit(1)
+    if done is not None and done.stopped:
+        raise Stopped("the same command goes on")
 
 
-def _compare_backbones(results: Path) -> None:
-    """The comparison of backbones, whose cells train priors instead of reading one."""
-    from jaxrl_guided.lago import comparison
-    from jaxrl_guided.lago.comparison_report import comparison_record
-    from jaxrl_guided.lago.report import as_text
-    from jaxrl_guided.lago.stages import load_data
-
-    wanted = comparison.backbone_cells()
-    if not _TABLE_ONLY.value:
-        cells.matching(list(wanted), _ONLY.value)
-        load_data(_DATA.value)
+def _run_cells(name: str, results: Path) -> cells.GridReport:
+    """Runs the unfinished cells that --only names, after a look at what they read."""
+    wanted, work = GRIDS[name](), Path(_WORK.value) / name
+    options = {
+        "cores": _CORES.value or len(versions.cores()),
+        "only": _ONLY.value,
+        "max_minutes": _MAX_MINUTES.value,
+    }
+    cells.matching(list(wanted), _ONLY.value)
+    load_data(_DATA.value)
+    if name == BACKBONES:
         program = (sys.executable, "-m", "experiments.compare_backbone")
-        places = (_DATA.value, Path(_WORK.value) / BACKBONES, results)
-        _say(comparison.run_in_processes(wanted, *places, program, **_options()))
-    finished = cells.load_grid(comparison.make_cells(wanted), results)
-    record = comparison_record(list(finished.values()))
-    files.write_json(RESULTS / f"{BACKBONES}.json", record)
-    print(as_text(record))
+        done = comparison.run_in_processes(wanted, _DATA.value, work, results, program, **options)
+    else:
+        prior = _PRIOR.value or (_PRIOR_30 if name == FULL_30_LAYERS else _PRIOR_8)
+        load_trained(prior)
+        program = (sys.executable, "-m", "experiments.train_online")
+        done = grid.run_in_processes(wanted, prior, _DATA.value, work, results, program, **options)
+    print(f"{len(done.done)} done, {len(done.failed)} failed, {len(done.left)} left")
+    return done
+
+
+def _tables(name: str, results: Path) -> dict[str, Any]:
+    """Records of the finished cells, by the name of their file."""
+    wanted = GRIDS[name]()
+    if name == BACKBONES:
+        finished = cells.load_grid(comparison.make_cells(wanted), results)
+        return {name: comparison_record(list(finished.values()))}
+    if name == TUNING:
+        return {name: grid.report_trials(wanted, results)}
+    records = grid.report(wanted, results, RESULTS, _TITLES[name], name)
+    return {name + _SUFFIX[reward]: record for reward, record in records.items()}
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from absl import flags
 from jaxrl_guided.lago.config import PRESETS, LagoConfig
 from jaxrl_guided.runtime import app, config, versions
 from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import Stopped
 
 _DATA = flags.DEFINE_string("data", None, "Use this dataset instead of collecting one.")
 _PRIOR = flags.DEFINE_string("prior", None, "Use this prior instead of training one.")
@@ -39,8 +40,11 @@ def run() -> None:
         if settings.quick_compile:
             jax.config.update("jax_disable_most_optimizations", True)
         compile_cache.enable(Path(run_dir.path) / "compiled")
-        data, prior = _offline(settings, run_dir)
-        _online(settings, run_dir, data, prior)
+        try:
+            data, prior = _offline(settings, run_dir)
+            _online(settings, run_dir, data, prior)
+        except Stopped:  # named by the whole run, not by the part that was at work
+            raise Stopped(f"the same command goes on with --run_dir={run_dir.path}") from None
         _report(settings, run_dir)
 
 
@@ -51,11 +55,6 @@ def _check(settings: LagoConfig) -> None:
     from jaxrl_guided.runtime.cells import matching
     from jaxrl_guided.runtime.errors import UserError
 
-    if "://" in (app.RUN_DIR.value or ""):
-        raise UserError(
-            f"--run_dir={app.RUN_DIR.value} must be a local directory: only train_prior and "
-            "train_online write to remote ones"
-        )
     if _CORES.value and not settings.processes:
         raise UserError("--cores needs --config.processes=true; else all cells run in this process")
     matching(list(settings.cells()), _ONLY.value)
@@ -98,7 +97,6 @@ def _offline(settings: LagoConfig, run_dir: RunDir) -> tuple[Path, Path]:
 def _online(settings: LagoConfig, run_dir: RunDir, data: Path, prior: Path) -> None:
     """Trains and evaluates all cells."""
     from jaxrl_guided.lago.grid import run_here, run_in_processes
-    from jaxrl_guided.runtime.signals import Stopped
 
     root = Path(run_dir.path)
     places = (settings.cells(), prior, data, root / "cells", root / "results")
@@ -112,20 +110,21 @@ def _online(settings: LagoConfig, run_dir: RunDir, data: Path, prior: Path) -> N
     if done.failed:
         raise SystemExit(1)
     if done.left:
-        raise Stopped(f"the same command goes on with --run_dir={root}")
+        raise Stopped
 
 
 def _report(settings: LagoConfig, run_dir: RunDir) -> None:
     """Writes and prints the tables."""
-    from jaxrl_guided.lago.grid import report, summary_text
+    from jaxrl_guided.lago.grid import report
+    from jaxrl_guided.lago.report import as_text
 
     root = Path(run_dir.path)
     records: dict[str, Any] = report(settings.cells(), root / "results", root)
-    text = summary_text(records)
+    text = "\n".join(as_text(record) for record in records.values())
     run_dir.write_summary(records, text)
     print(text)
     print(f"results in {root}: summary.md, summary.json, curve_*.png, cells/*/metrics.jsonl")
 
 
 if __name__ == "__main__":
-    app.main(run)
+    app.main(run, uses_run_dir=True)

@@ -45,4 +45,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    app.main(run, uses_run_dir=True)

@@ -84,7 +84,8 @@ class PriorCard:
       action_map: environment family, kind and number of actions; a learner must have the same.
       backbone_hash: of the parameters that the prior was trained on.
       seed: of initial weights.
-      training: how it was trained and how well it did, for people.
+      training: how it was trained and how well it did: `expert_steps` that it has seen, and what
+        is of interest to people.
     """
 
     choice: BackboneChoice
@@ -93,6 +94,16 @@ class PriorCard:
     backbone_hash: str
     seed: int
     training: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedPrior:
+    """A prior in memory, as `load_prior` gives it; `expert_steps` are those it has learned from."""
+
+    spec: PriorSpec
+    prior: Prior
+    tokenizer: Tokenizer
+    expert_steps: int
 
 
 def new_prior(
@@ -221,7 +232,9 @@ def _read_card(path: Path) -> PriorCard:
     try:
         choice = from_dict(BackboneChoice, data.pop("choice"), "choice")
         spec = from_dict(PriorSpec, data.pop("spec"), "spec")
-        return PriorCard(choice=choice, spec=spec, **data)
+        card = PriorCard(choice=choice, spec=spec, **data)
+        int(card.training["expert_steps"])
+        return card
     except (KeyError, TypeError, UserError) as error:
         raise PriorError(
             f"{file} is damaged, its fields are not those of a prior: {error}"

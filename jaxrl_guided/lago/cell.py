@@ -1,21 +1,21 @@
 """One cell of the online grid: reads what earlier stages wrote, runs an arm, writes its result."""
 
+import contextlib
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
 from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
-from jaxrl_guided.lago.online import TrainedPrior, check_inputs, run_arm
+from jaxrl_guided.lago.online import check_inputs, run_arm
 from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.runtime import cells, rundir
 from jaxrl_guided.runtime.checkpoint import file_hash
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError
-from jaxrl_guided.runtime.signals import catch_signals
-
-PathLike = str | os.PathLike[str]
+from jaxrl_guided.runtime.files import PathLike
+from jaxrl_guided.runtime.signals import StopFlag, catch_signals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +74,14 @@ def run_cell(
     data: PathLike | None,
     run_dir: PathLike | None,
     out: PathLike | None = None,
+    stop: StopFlag | None = None,
 ) -> dict[str, Any]:
     """Runs an arm with the prior and dataset at the given paths.
 
     Args:
       run_dir: of this cell, made for its configuration, prior and data; None makes a new one.
       out: the result's JSON file, as `cells.write_result` writes it; None writes the summary only.
+      stop: the caller's, who has caught signals for several cells; None catches them here.
 
     Raises:
       UserError: bad input, found before anything is written.
@@ -92,9 +94,9 @@ def run_cell(
     identity = cell_identity(config, read)
     with (
         rundir.open_run(run_dir, f"online-{config.arm}", identity) as run,
-        catch_signals() as stop,
+        contextlib.nullcontext(stop) if stop else catch_signals() as asked,
     ):
-        result = run_arm(config, run, stop, trained, expert)
+        result = run_arm(config, run, asked, trained, expert)
         record = {"config": to_dict(config), **result}
         run.write_summary(record, _text(config, result))
     if out is not None:

@@ -6,7 +6,6 @@ learning rates to choose from on held-out Real (LaGO, section 5 of the reference
 
 import dataclasses
 import functools
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,11 +28,10 @@ from jaxrl_guided.lago.stages import load_data, load_trained, train_prior
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import read_metrics
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped, catch_signals
-
-PathLike = str | os.PathLike[str]
 
 LEVELS = ("real-heldout", "rephrase", "easy")
 """Where priors act: sentences that choosing may see, and two levels that it may not."""
@@ -211,6 +209,7 @@ def _measure(
         name = f"trial-{rate}"
         trial = functools.partial(_trial, fine_tune, _work(run) / name, rate, config.trial_updates)
         trials[rate] = _once(run, name, trial)["nll"]
+        shutil.rmtree(_work(run) / name, ignore_errors=True)  # of a trial, the numbers count
     finished = {rate: nll for rate, nll in trials.items() if nll is not None}
     if not finished:
         raise FloatingPointError(f"{config.row}: fine-tuning diverged at all rates {config.rates}")
@@ -254,13 +253,11 @@ def _fine_tune(
 def _trial(
     fine_tune: Callable[[Path, float, int], dict[str, Any]], work: Path, rate: float, updates: int
 ) -> dict[str, Any]:
-    """A short fine-tuning of which only the numbers are kept; nll None if it diverged."""
+    """A short fine-tuning; nll None if it diverged."""
     try:
-        numbers = fine_tune(work, rate, updates)
+        return fine_tune(work, rate, updates)
     except FloatingPointError:
-        numbers = {"nll": None}
-    shutil.rmtree(work)
-    return numbers
+        return {"nll": None}
 
 
 def _judge(config: BackboneCell, episodes: Episodes, prior: Path, level: str) -> dict[str, Any]:
@@ -340,12 +337,20 @@ def run_in_processes(
       results: directory for their JSON files.
       program: command line of the script that runs a cell.
       **options: `cores`, `only`, `max_minutes` of `cells.run_grid`.
+
+    Raises:
+      UserError: a bad option, or finished cells are of another configuration or dataset.
     """
+    listed, source = make_cells(wanted), hash_sources(None, data).data
+    for name, record in cells.load_grid(listed, results).items():
+        if record["data"] != source:
+            raise UserError(
+                f"cell {name} in {results} has read another dataset than {data}; give that one, "
+                "or move the old results away"
+            )
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
         return cells.script_command(program, work, cell.id, cell.config, data=data, out=out)
 
     Path(work).mkdir(parents=True, exist_ok=True)
-    return cells.run_grid(
-        make_cells(wanted), command, results, estimate_minutes=estimate_minutes, **options
-    )
+    return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)

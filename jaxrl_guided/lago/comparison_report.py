@@ -1,6 +1,7 @@
 """The table of the backbone comparison and the answer above it (LaGO, section 5 of the reference).
 
-The unit is the fine-tuning seed: means over seeds with bootstrap intervals, compared seed by seed.
+The unit is the fine-tuning seed: means over seeds with bootstrap intervals, compared seed by seed
+with Student's interval, as there are few seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from jaxrl_guided.lago.comparison import ROWS
 from jaxrl_guided.lago.report import stamp
 from jaxrl_guided.lago.rivals import Scores, difference, estimate
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.stats import paired_t
 
 OURS, CONTROL = "smollm2-8-lora", "random-8-full"
 """The rows that the goal compares, by greedy success on Rephrase."""
@@ -52,7 +54,7 @@ def gather(records: Iterable[Mapping[str, Any]]) -> Scores:
 def answer(scores: Scores) -> str:
     """Is the pretrained prior above the fully trained random one by what was hoped for?"""
     ours, control = (scores.get(row, {}).get("rephrase/success", {}) for row in (OURS, CONTROL))
-    compared = difference(ours, control)
+    compared = difference(ours, control, paired_t)
     if compared is None:
         return (
             "Pretrained LoRA against fully trained random weights: no comparison yet, "

@@ -172,6 +172,8 @@ class OnlineConfig:
         for name in ("feature_size", "feature_scale", "horizon", "easy_steps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if not 0 < self.kickstart_end <= 1:
+            raise ValueError(f"kickstart_end must be in (0, 1], not {self.kickstart_end}")
         check_seeds(self.seeds)
 
     @property
@@ -197,7 +199,7 @@ class OnlineConfig:
         What an arm does not use is left out, so that choosing it anew voids no result.
         """
         arm, settings = ARMS[self.arm], to_dict(self)
-        parts = {"guidance": arm.guided, "bc": arm.from_bc, "ppo": arm.learns}
+        parts = {"guidance": arm.guided and arm.learns, "bc": arm.from_bc, "ppo": arm.learns}
         parts["kickstart_end"] = self.arm == "kickstart"
         return {name: value for name, value in settings.items() if parts.get(name, True)}
 

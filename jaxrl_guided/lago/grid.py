@@ -1,6 +1,5 @@
 """The online grid of a LaGO experiment: its cells, run here or in processes of their own."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.report import (
-    as_text,
     draw_curves,
     experiment_record,
     gather,
@@ -18,8 +16,9 @@ from jaxrl_guided.lago.report import (
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.files import PathLike
+from jaxrl_guided.runtime.signals import catch_signals
 
-PathLike = str | os.PathLike[str]
 Grid = Mapping[str, OnlineConfig]
 """Cells by id."""
 
@@ -42,13 +41,15 @@ def record_sources(wanted: Grid, prior: PathLike, data: PathLike, results: PathL
       UserError: cells are finished that have read something else.
     """
     sources, path = hash_sources(prior, data), Path(results) / SOURCES
-    if path.exists() and _read_sources(results) != sources:
+    if path.exists():
+        before = _read_sources(results)
         finished = [name for name in wanted if (Path(results) / f"{name}.json").exists()]
-        if finished:
-            raise UserError(
-                f"{path} says that cells such as {finished[0]} have read another prior or dataset "
-                f"than {prior} and {data}; give those, or move the old results away"
-            )
+        for name in finished:
+            if cell_identity(wanted[name], before) != cell_identity(wanted[name], sources):
+                raise UserError(
+                    f"{path} says that cells such as {name} have read another prior or dataset "
+                    f"than {prior} and {data}; give those, or move the old results away"
+                )
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(path, to_dict(sources))
     return sources
@@ -117,11 +118,13 @@ def run_here(
     waiting = [name for name in chosen if name not in finished]
     done: list[str] = []
     end = time.monotonic() + 60 * max_minutes
-    while waiting and time.monotonic() < end:
-        name = waiting.pop(0)
-        run_cell(wanted[name], prior, data, Path(work) / name, Path(results) / f"{name}.json")
-        done.append(name)
-    return cells.GridReport(tuple(done), tuple(finished), (), tuple(waiting))
+    with catch_signals() as stop:
+        while waiting and time.monotonic() < end and not stop.requested:
+            name = waiting.pop(0)
+            out = Path(results) / f"{name}.json"
+            run_cell(wanted[name], prior, data, Path(work) / name, out, stop)
+            done.append(name)
+    return cells.GridReport(tuple(done), tuple(finished), (), tuple(waiting), stop.requested)
 
 
 def _finished(wanted: Grid, results: PathLike) -> dict[str, dict[str, Any]]:
@@ -139,7 +142,11 @@ def _finished(wanted: Grid, results: PathLike) -> dict[str, dict[str, Any]]:
 
 
 def report(
-    wanted: Grid, results: PathLike, pictures: PathLike, name: str = "curve"
+    wanted: Grid,
+    results: PathLike,
+    pictures: PathLike,
+    title: str = "LaGO on CLEVR-Robot",
+    name: str = "curve",
 ) -> dict[str, Any]:
     """Records by reward of what is finished; draws curves `pictures/NAME_LEVEL_REWARD.png`.
 
@@ -153,8 +160,7 @@ def report(
         if not found.scores:
             continue
         draw_curves(found, pictures, name)
-        title = f"LaGO on CLEVR-Robot, reward '{reward}'"
-        records[reward] = experiment_record(found, title)
+        records[reward] = experiment_record(found, f"{title}, reward '{reward}'")
     return records
 
 
@@ -162,8 +168,3 @@ def report_trials(wanted: Grid, results: PathLike) -> dict[str, Any]:
     """Record of the tuning trials that are finished; see `report`."""
     title = "Choice of hyper-parameters on Real, reward 'goal'"
     return trials_record(_finished(wanted, results), title)
-
-
-def summary_text(records: dict[str, Any]) -> str:
-    """All tables as Markdown, the answers first."""
-    return "\n".join(as_text(record) for record in records.values())

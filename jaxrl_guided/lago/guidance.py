@@ -53,7 +53,7 @@ class GuidanceConfig:
                     f"guidance.{name} must be one of {', '.join(choices)}, "
                     f"not {getattr(self, name)!r}"
                 )
-        if self.beta < 0:
+        if not self.beta >= 0:
             raise ValueError(f"guidance.beta must be at least 0, not {self.beta}")
         if not 0 < self.schedule_end <= 1:
             raise ValueError(f"guidance.schedule_end must be in (0, 1], not {self.schedule_end}")

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.backbones.text_features import text_features
+from jaxrl_guided.backbones.text_features import MINILM_DIM, text_features
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.types import Discrete, PyTree, VectorEnv
@@ -61,7 +61,8 @@ def _features(level: str, kind: Any, size: int) -> np.ndarray:
     """Sentence vectors `f32[I, d]` of a level's texts, of unit length; each text is read once."""
     texts = instruction_set(level).texts
     unique, index = np.unique(texts, return_inverse=True)
-    return text_features(unique.tolist(), kind=kind, dim=size)[index]
+    dim = size if kind == "hashed" else MINILM_DIM
+    return text_features(unique.tolist(), kind=kind, dim=dim)[index]
 
 
 def _play(

@@ -6,7 +6,6 @@ evaluated and the whole state saved, so that a run that is stopped goes on exact
 
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +16,9 @@ import numpy as np
 from etils import epath
 
 from jaxrl_guided.backbones import weights
-from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.lago.artifact import freeze
+from jaxrl_guided.lago.artifact import TrainedPrior, freeze
 from jaxrl_guided.lago.bc import clone, expert_steps
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
@@ -31,12 +29,13 @@ from jaxrl_guided.lago.judge import (
     level_env,
     make_network,
 )
-from jaxrl_guided.lago.prior import Prior, PriorSpec
+from jaxrl_guided.lago.prior import PriorSpec
 from jaxrl_guided.learners.normaliser import init_normaliser
 from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
 from jaxrl_guided.learners.train import Chunk, make_chunk, summarise, train
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
@@ -48,17 +47,17 @@ POLICY = "policy"
 CLONING_SEED = 1_000_000_000
 """Behaviour cloning draws from keys of its own, from here on."""
 
-PathLike = str | os.PathLike[str]
 
+@dataclasses.dataclass
+class _Clock:
+    """Time of work, that of earlier processes included."""
 
-@dataclasses.dataclass(frozen=True)
-class TrainedPrior:
-    """A prior in memory, as `artifact.load_prior` gives it."""
+    before: float = 0.0
+    started: float = dataclasses.field(default_factory=time.monotonic)
 
-    spec: PriorSpec
-    prior: Prior
-    tokenizer: Tokenizer
-    expert_steps: int
+    @property
+    def seconds(self) -> float:
+        return self.before + time.monotonic() - self.started
 
 
 def check_inputs(config: OnlineConfig, prior: TrainedPrior | None, expert: Episodes | None) -> None:
@@ -112,7 +111,7 @@ def run_arm(
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
     check_inputs(config, prior, expert)
-    arm, started = ARMS[config.arm], time.monotonic()
+    arm, clock = ARMS[config.arm], _Clock()
     results: dict[str, Any] = {"steps": 0, "curve": {"steps": [], "success": []}}
     results["expert_steps"] = prior.expert_steps if prior is not None else 0
     if expert is not None:
@@ -128,7 +127,7 @@ def run_arm(
         policy = _cloned_policy(config, expert) if expert is not None and arm.from_bc else None
         if arm.learns:
             frozen = _freeze(config.level, prior) if prior is not None and arm.guided else None
-            policy, trained = _train(config, run, stop, policy, prior, frozen)
+            policy, trained = _train(config, run, stop, policy, prior, frozen, clock)
             results |= trained
         assert policy is not None
         with Checkpointer(run.path / POLICY, config.used(), keep=1) as policies:
@@ -136,7 +135,7 @@ def run_arm(
         judge = functools.partial(judge_policy, config, policy)
     results["final"] = {level: judge(level) for level in config.eval_levels}
     results["seeds"] = list(config.seeds)
-    results["minutes"] = round((time.monotonic() - started) / 60, 2)
+    results["minutes"] = round(clock.seconds / 60, 2)
     return results
 
 
@@ -162,6 +161,7 @@ def _train(
     start: Policy | None,
     prior: TrainedPrior | None,
     frozen: FrozenPrior | None,
+    clock: _Clock,
 ) -> tuple[Policy, dict[str, Any]]:
     """The policies of all seeds after training, and the curve."""
     # All that decides the program: arms that share it are compiled once.
@@ -173,7 +173,7 @@ def _train(
     if start is not None:
         state = dataclasses.replace(state, policy=start)
     with Checkpointer(run.checkpoints, config.used()) as checkpoints:
-        state, curve = _segments(config, run, stop, (ppo, chunk), state, frozen, checkpoints)
+        state, curve = _segments(config, run, stop, (ppo, chunk), state, frozen, checkpoints, clock)
     return state.policy, {"steps": ppo.config.steps_at(ppo.config.iterations), "curve": curve}
 
 
@@ -197,6 +197,7 @@ def _segments(
     state: PPOState,
     frozen: FrozenPrior | None,
     checkpoints: Checkpointer,
+    clock: _Clock,
 ) -> tuple[PPOState, dict[str, Any]]:
     """Trains from the last checkpoint to the end; evaluates and saves after every segment."""
     ppo, chunk = program
@@ -205,7 +206,7 @@ def _segments(
     done = checkpoints.latest_step() or 0
     if done:
         state, meta = checkpoints.restore(state)
-        curve = meta["curve"]
+        curve, clock.before = meta["curve"], meta["seconds"]
     points = min(config.eval.curve_points, total)
     targets = sorted({round(total * (i + 1) / points) for i in range(points)})
     name = f"{config.level}-{config.reward}-{config.arm}"
@@ -238,7 +239,7 @@ def _segments(
                 curve["steps"].append(steps_at(target))
                 judged = judge_policy(config, state.policy, config.level, curve=True)
                 curve["success"].append(judged["success"])
-            checkpoints.save(reached, state, {"curve": curve})
+            checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
             if stop.requested:
                 raise Stopped(f"the same command goes on with --run_dir={run.path}")
     return state, curve
@@ -251,8 +252,8 @@ def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
     network = make_network(config, level, env)
     train_part, held_out = expert_steps(expert, instruction_set(level).held_out)
     keys = jnp.stack([jax.random.key(CLONING_SEED + seed) for seed in config.seeds])
-    run = jax.jit(jax.vmap(lambda key: clone(network, config.bc, train_part, held_out, key)))
-    return run(keys)[0]
+    run = jax.jit(jax.vmap(functools.partial(clone, network, config.bc), in_axes=(None, None, 0)))
+    return run(train_part, held_out, keys)[0]
 
 
 def load_policy(config: OnlineConfig, path: PathLike) -> Policy:

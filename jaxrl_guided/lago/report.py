@@ -257,10 +257,12 @@ def stamp() -> dict[str, Any]:
 def experiment_record(results: Results, title: str) -> dict[str, Any]:
     """JSON data for `benchmarks.report`, with success by seed beside the tables.
 
-    The goal is on reward `goal`; other records have none.
+    The goal is on the mean under reward `goal`; other records have none.
     """
     columns, rows = table(results)
-    wanted = goal(results.scores) if results.reward == "goal" else {}
+    planned = {level for levels in results.planned.values() for level in levels}
+    has_goal = results.reward == "goal" and (not planned or planned.issuperset(MEAN))
+    wanted = goal(results.scores) if has_goal else {}
     first = [goal_text(wanted)] if wanted else []
     first += [headline(compare(results.scores, levels_of(results))), _unfinished(results)]
     return {

@@ -3,7 +3,7 @@
 Comparisons are paired by seed; against an arm that is one run, its number is a constant.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ GOAL_POINTS = 12.1
 GOAL_SEEDS = 10
 """Fewest seeds that the goal is judged on."""
 
+FEW_SEEDS = 5
+"""Fewer seeds decide nothing: their bootstrap interval is hardly wider than their range."""
+
 Scores = dict[str, dict[str, dict[int, float]]]
 """Arm -> column -> seed -> number."""
 
@@ -36,14 +39,16 @@ def estimate(by_seed: Mapping[int, float], scale: float = 100.0) -> Estimate:
 
 
 def difference(
-    ours: Mapping[int, float], theirs: Mapping[int, float]
+    ours: Mapping[int, float],
+    theirs: Mapping[int, float],
+    compare: Callable[[np.ndarray, np.ndarray], Estimate] = paired_difference,
 ) -> tuple[Estimate, int] | None:
     """Paired difference in points and the number of seeds, None with fewer than two in common."""
     seeds = sorted(set(ours) & set(theirs))
     if len(seeds) < 2:
         return None
     points = [np.array([100 * side[seed] for seed in seeds]) for side in (ours, theirs)]
-    return paired_difference(points[0], points[1]), len(seeds)
+    return compare(points[0], points[1]), len(seeds)
 
 
 def excess(ours: Mapping[int, float], constant: float) -> tuple[Estimate, int] | None:
@@ -74,15 +79,24 @@ class Comparison(NamedTuple):
 
     @property
     def above(self) -> bool:
-        """Whether the whole interval is."""
-        return self.margin.low > 0
+        """Whether the whole interval is, with enough seeds to tell."""
+        return self.margin.low > 0 and self.seeds >= FEW_SEEDS
+
+    @property
+    def verdict(self) -> str:
+        """`above`, `below`, `not clearly above`, or that there are too few seeds."""
+        if self.seeds < FEW_SEEDS:
+            return "not judged against"
+        if self.above:
+            return "above"
+        return "below" if self.margin.high < 0 else "not clearly above"
 
     def __str__(self) -> str:
-        below = "below" if self.margin.high < 0 else "not clearly above"
         against = " against 1 run" if self.rival in ONE_RUN else ""
+        few = f", fewer than {FEW_SEEDS}" if self.seeds < FEW_SEEDS else ""
         return (
-            f"LaGO is {'above' if self.above else below} {ARMS[self.rival].title} on "
-            f"{self.column}: {self.margin:+.1f} points, {self.seeds} seeds{against}."
+            f"LaGO is {self.verdict} {ARMS[self.rival].title} on {self.column}: "
+            f"{self.margin:+.1f} points, {self.seeds} seeds{against}{few}."
         )
 
 
@@ -110,9 +124,12 @@ def headline(found: Sequence[Comparison]) -> str:
     """What LaGO is not above, or else what it is above."""
     if not found:
         return "No comparison with LaGO is finished yet."
-    short = [item for item in found if not item.above]
+    judged = [item for item in found if item.seeds >= FEW_SEEDS]
+    if not judged:
+        return f"No comparison with LaGO is judged, all have fewer than {FEW_SEEDS} seeds."
+    short = [item for item in judged if not item.above]
     columns: dict[str, list[str]] = {}
-    for item in short or found:
+    for item in short or judged:
         columns.setdefault(ARMS[item.rival].title, []).append(item.column)
     rivals = "; ".join(f"{title} ({', '.join(names)})" for title, names in columns.items())
     return f"LaGO is {'not clearly above' if short else 'above'}: {rivals}."

@@ -1,6 +1,5 @@
 """The offline stages as the scripts share them: collect Real's expert data, fine-tune the prior."""
 
-import os
 from pathlib import Path
 
 import jax
@@ -13,20 +12,24 @@ from jaxrl_guided.envs.clevr.collect import collect
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.lago.artifact import PriorCard, load_prior, new_prior, save_prior
+from jaxrl_guided.lago.artifact import (
+    PriorCard,
+    TrainedPrior,
+    load_prior,
+    new_prior,
+    save_prior,
+)
 from jaxrl_guided.lago.config import DataConfig, PriorConfig
-from jaxrl_guided.lago.online import TrainedPrior
 from jaxrl_guided.lago.prior import PyTree, merge_trainable
 from jaxrl_guided.lago.sft import SFT, Rows, SFTState, make_sft, pack_rows
 from jaxrl_guided.runtime.checkpoint import Checkpointer, content_hash
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
-
-PathLike = str | os.PathLike[str]
 
 LEARNED_LEVEL = "real"
 """The one level of which anything is learned offline; the others test generalisation."""

@@ -32,10 +32,13 @@ def _parse_flags(argv: list[str]) -> list[str]:
         raise
 
 
-def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
+def main(
+    run: Callable[..., None], positional: Sequence[str] = (), uses_run_dir: bool = False
+) -> None:
     """Parses the command line, calls `run` with its positional arguments and ends the process.
 
-    `positional` names the arguments that must stand beside the flags, all of them required.
+    `positional` names the arguments that must stand beside the flags, all of them required;
+    `--run_dir` is refused unless the script uses it.
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
     work that was stopped exits with 130, so that nobody takes it for finished; anything else that
@@ -49,6 +52,8 @@ def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
             _fail(f"unexpected argument {extra!r}; options are given as --name=value")
         if len(given) < len(positional):
             _fail(f"missing argument {positional[len(given)]}")
+        if RUN_DIR.present and not uses_run_dir:
+            _fail(f"--run_dir={RUN_DIR.value} is not used by this script; leave it out")
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)
         try:
@@ -68,6 +73,7 @@ def main(run: Callable[..., None], positional: Sequence[str] = ()) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
 
-    for flag in (RUN_DIR, _DEBUG_TRACE):  # so that --help of the script lists them
+    listed = (RUN_DIR, _DEBUG_TRACE) if uses_run_dir else (_DEBUG_TRACE,)
+    for flag in listed:  # by --help of the script
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
     app.run(run_guarded, flags_parser=_parse_flags)

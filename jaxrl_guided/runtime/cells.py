@@ -51,12 +51,16 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class GridReport:
-    """Ids of the cells by what happened to them; `left` were not started or were stopped."""
+    """Ids of the cells by what happened to them; `left` were not started or were stopped.
+
+    `stopped` tells whether a signal has ended the work.
+    """
 
     done: tuple[str, ...]
     skipped: tuple[str, ...]
     failed: tuple[str, ...]
     left: tuple[str, ...]
+    stopped: bool = False
 
 
 def write_result(path: files.PathLike, config: Any, result: dict[str, Any]) -> None:
@@ -248,7 +252,7 @@ def run_grid(
     if failed:
         _say("failed: " + ", ".join(f"{name} (see {folder / name}.log)" for name in failed))
     left = [*ended_early, *(cell.id for cell in waiting)]
-    return GridReport(tuple(done), tuple(skipped), tuple(failed), tuple(left))
+    return GridReport(tuple(done), tuple(skipped), tuple(failed), tuple(left), stop.requested)
 
 
 def _schedule(
@@ -266,14 +270,14 @@ def _schedule(
     elapsed = 0.0
     try:
         while running or (waiting and elapsed < 60 * max_minutes):
-            if stop.requested:
-                break
             while waiting and free and elapsed < 60 * max_minutes:
                 cell = waiting.pop(0)
                 argv = command(cell, folder / f"{cell.id}.json")
                 running.append(_Running(cell, argv, folder, free.pop()))
             time.sleep(_POLL_SECONDS)
             elapsed += _POLL_SECONDS
+            if stop.requested:  # before a look at the children, whom Ctrl-C has reached, too
+                break
             for child in [c for c in running if c.process.poll() is not None]:
                 running.remove(child)
                 free.append(child.core)

@@ -240,6 +240,12 @@ class ConfigFlags(Generic[T]):
     name: str
     flag_values: flags.FlagValues
 
+    def given(self) -> list[str]:
+        """The flags that the command line names, as `--config.ppo.lr`."""
+        changed = config_flags.get_override_values(self.flag_values[self.name])
+        preset = ["--preset"] if self.flag_values["preset"].present else []
+        return preset + [f"--{self.name}.{path}" for path in changed]
+
     def build(self) -> T:
         """The chosen preset with the command line's overrides, validated by its constructors.
 

@@ -25,10 +25,6 @@ _MAX_LISTED = 5
 _LOCK = ".lock"
 
 
-def _is_remote(path: epath.Path) -> bool:
-    return "://" in os.fspath(path)
-
-
 class RunDir(AbstractContextManager["RunDir"]):
     """An opened run directory; a context manager that gives the lock back.
 
@@ -73,6 +69,10 @@ class RunDir(AbstractContextManager["RunDir"]):
 
     def _check_kind(self) -> None:
         """Refuses, before anything is created, what is not ours."""
+        if "://" in os.fspath(self.path):
+            raise UserError(
+                f"--run_dir={self.path} must be a local directory: metrics are appended to it"
+            )
         try:
             if not self.path.exists():
                 return
@@ -97,7 +97,7 @@ class RunDir(AbstractContextManager["RunDir"]):
 
     def _take_lock(self) -> None:
         """Locks by `flock`: the system frees it when its owner dies, however that happens."""
-        if fcntl is None or _is_remote(self.path):
+        if fcntl is None:
             return
         try:
             self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -147,13 +147,13 @@ def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
     """Opens the run directory at `path`, or a new `runs/NAME-TIME` when `path` is None.
 
     Args:
-      path: local or `gs://` directory, usually `--run_dir`.
+      path: local directory, usually `--run_dir`.
       name: the run's name, for the default path.
       config: the configuration dataclass that the directory belongs to.
 
     Raises:
-      UserError: the path is a file, not writable, of another configuration, no run directory, or
-        in use by another process. Existing files are untouched.
+      UserError: the path is remote, a file, not writable, of another configuration, no run
+        directory, or in use by another process. Existing files are untouched.
     """
     if path is None:
         time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")

@@ -96,8 +96,11 @@ CASES = [
     ([*LAGO, "--cores=999"], r"cores.*999"),
     ([*LAGO, "--cores=1"], r"--cores needs --config.processes=true"),
     ([*LAGO[:-1], "--run_dir=gs://bucket/run"], r"--run_dir=gs://bucket/run must be a local dir"),
-    (["grid", "lago_mars"], r"unknown grid 'lago_mars'; choose one of lago_clevr, lago_tune"),
+    (["grid", "lago_mars"], r"unknown grid 'lago_mars'; choose one of lago_clevr, lago_clevr_30"),
     (["grid"], r"missing argument NAME"),
+    (["grid", "lago_tune", "--run_dir=new"], r"--run_dir=new is not used by this script"),
+    ([*LAGO, "--config.online.kickstart_end=2"], r"kickstart_end must be in \(0, 1\], not 2"),
+    ([*LAGO, "--config.online.guidance.beta=nan"], r"guidance.beta must be at least 0, not nan"),
     (["evaluate", "--prior=prior", "--levels=medium", "--preset=smoke"], r"'clevr/medium'"),
     (["render", "--env=clevr/medium", "--out=new"], r"unknown 'clevr/medium'"),
     # Sizes.

@@ -25,8 +25,8 @@ def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
     assert result.stderr == ""
     first = result.stdout.splitlines()[0]
     assert (scripts.REPOSITORY / "experiments" / f"{name}.py").read_text().startswith(f'"""{first}')
-    if name not in ("fetch_weights", "render"):
-        assert "--run_dir" in result.stdout
+    uses_run_dir = name in ("train_prior", "train_online", "lago", "compare_backbone")
+    assert ("--run_dir" in result.stdout) == uses_run_dir
     if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
         assert "--preset: <demo|smoke|full|full_30>" in result.stdout
         assert "--config." in result.stdout
@@ -97,6 +97,45 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
     with Image.open(tmp_path / "pictures" / "episode.gif") as picture:
         assert picture.n_frames == 2
+
+
+@pytest.mark.slow
+def test_the_main_job_is_stopped_between_cells_and_goes_on(tmp_path):
+    arguments = ["lago", "--preset=smoke", "--run_dir=runs/x", "--only=random|goal-bc"]
+    arguments += ["--config.data.episodes=200", "--config.online.bc.episodes=200"]
+    process = subprocess.Popen(
+        scripts.command(*arguments),
+        cwd=tmp_path,
+        env=scripts.environment(tmp_path / "compiled"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    begun = tmp_path / "runs/x/cells"
+    while process.poll() is None and not (begun.is_dir() and any(begun.iterdir())):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "stopped; the same command goes on with --run_dir=runs/x"
+    results = tmp_path / "runs/x/results"
+    assert sorted(path.name for path in results.glob("real*")) == ["real-goal-random-0_1.json"]
+    assert "uniform random" in scripts.run(tmp_path, *arguments).stdout
+    assert len(list(results.glob("real*"))) == 2
+
+
+@pytest.mark.slow
+def test_a_failed_cell_fails_the_main_job_and_leaves_its_log(tmp_path):
+    arguments = ["lago", "--preset=smoke", "--run_dir=runs/x", "--config.processes=true"]
+    arguments += ["--config.data.episodes=200", "--config.online.bc.episodes=200"]
+    scripts.run(tmp_path, *arguments, "--only=random")
+    (tmp_path / "runs/x/cells/real-goal-bc-0_1").write_text("no directory")
+    process = scripts.run(tmp_path, *arguments, "--only=random|goal-bc", check=False)
+    assert process.returncode == 1, process.stderr
+    assert "failed: real-goal-bc-0_1 (see runs/x/results/real-goal-bc-0_1.log)" in process.stderr
+    log = tmp_path / "runs/x/results/real-goal-bc-0_1.log"
+    assert "real-goal-bc-0_1 is a file; name a directory" in log.read_text()
+    assert not (tmp_path / "runs/x/results/real-goal-bc-0_1.json").exists()
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def make_prior(finetune, choice=CHOICE, seed=3):
     prior = dataclasses.replace(prior, adapters=noisy(prior.adapters), heads=noisy(prior.heads))
     if finetune == "full":
         prior = dataclasses.replace(prior, base=noisy(prior.base))
-    training = {"accuracy": 0.5}
+    training = {"expert_steps": 7, "accuracy": 0.5}
     card = PriorCard(choice, spec, ACTION_MAP, backbone_hash, seed, training)
     return card, prior, tokenizer
 

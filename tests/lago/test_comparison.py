@@ -196,7 +196,20 @@ def test_estimates_follow_the_matrix_products():
     assert minutes["nano-full-0"] - 2 == pytest.approx(expected)
 
 
+def test_cells_of_another_dataset_are_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "run_grid", lambda *given, **options: pytest.fail("work has begun"))
+    expert_episodes().save(tmp_path / "data")
+    results = tmp_path / "results"
+    results.mkdir()
+    cells.write_result(results / "a-1.json", TINY, {"data": "another hash"})
+    with pytest.raises(UserError, match=r"cell a-1 in .* has read another dataset than .*data"):
+        run_in_processes({"a-1": TINY}, tmp_path / "data", tmp_path / "work", results, ["program"])
+    assert not (tmp_path / "work").exists()
+
+
 def test_processes_get_their_cell_and_data(tmp_path, monkeypatch):
+    expert_episodes().save(tmp_path / "data")
+
     def run_grid(listed, command, directory, **options):
         assert options == {"cores": 2, "estimate_minutes": estimate_minutes}
         return [command(cell, directory / f"{cell.id}.json") for cell in listed]

@@ -67,32 +67,30 @@ def test_the_table_has_means_with_intervals_over_seeds():
 
 
 @pytest.mark.parametrize(
-    "ours, control, text",
+    "ours, text",
     [
-        ([0.6, 0.7], [0.5, 0.6], "+10.0 points [+10.0, +10.0], 2 seeds; {} is met."),
-        ([0.6, 0.8], [0.5, 0.5], "+20.0 points [+10.0, +30.0], 2 seeds; {} is met."),
+        # Half an interval is t(0.975; 2 degrees) / sqrt(3) = 2.484 deviations of the seeds.
+        ([0.60, 0.60, 0.60], "+10.0 points [+10.0, +10.0], 3 seeds; {} is met."),
+        ([0.69, 0.70, 0.71], "+20.0 points [+17.5, +22.5], 3 seeds; {} is met."),
         (
-            [0.55, 0.56],
-            [0.5, 0.5],
-            "+5.5 points [+5.0, +6.0], 2 seeds; {} is not met, though pretraining helps.",
+            [0.54, 0.55, 0.56],
+            "+5.0 points [+2.5, +7.5], 3 seeds; {} is not met, though pretraining helps.",
         ),
         (
-            [0.5, 0.9],
-            [0.5, 0.5],
-            "+20.0 points [+0.0, +40.0], 2 seeds; {} is not met: a null result, the interval "
+            [0.60, 0.80, 0.70],
+            "+20.0 points [-4.8, +44.8], 3 seeds; {} is not met: a null result, the interval "
             "holds 0.",
         ),
         (
-            [0.4, 0.4],
-            [0.5, 0.6],
-            "-15.0 points [-20.0, -10.0], 2 seeds; {} is not met: pretrained weights do worse.",
+            [0.39, 0.40, 0.41],
+            "-10.0 points [-12.5, -7.5], 3 seeds; {} is not met: pretrained weights do worse.",
         ),
     ],
 )
-def test_the_first_line_says_whether_the_goal_is_met(ours, control, text):
+def test_the_first_line_says_whether_the_goal_is_met(ours, text):
     expected = text.format("the goal (at least 10 points, interval without 0)")
     start = "Pretrained LoRA minus fully trained random weights on Rephrase: "
-    assert answer(gather(compared(ours, control))) == start + expected
+    assert answer(gather(compared(ours, [0.5] * 3))) == start + expected
 
 
 def test_seeds_are_paired_and_one_pair_is_no_comparison():
@@ -101,8 +99,8 @@ def test_seeds_are_paired_and_one_pair_is_no_comparison():
     assert "no comparison yet" in comparison_record(records)["first_line"]
     with pytest.raises(UserError, match=r"no cell .* is finished"):
         comparison_record([])
-    records += [record("random-8-full", 1, 0.5)]
-    assert "+20.0 points [+10.0, +30.0], 2 seeds" in answer(gather(records))
+    records += [record("random-8-full", 1, 0.7)]
+    assert "+10.0 points [+10.0, +10.0], 2 seeds" in answer(gather(records))
 
 
 def test_cells_of_different_data_are_not_mixed():

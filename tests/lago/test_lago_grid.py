@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+import os
+import signal
 
 import pytest
 
@@ -9,9 +11,11 @@ from jaxrl_guided.lago import cell as cell_module
 from jaxrl_guided.lago import grid
 from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, load_inputs, run_cell
 from jaxrl_guided.lago.config import ARMS, FULL, OnlineConfig
+from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.signals import Stopped
 from tests.lago.test_lago_report import cell as record_of
 from tests.lago.tiny import expert_episodes, online_config, write_prior
 
@@ -53,6 +57,12 @@ def test_a_cell_depends_on_what_its_arm_reads_and_on_nothing_else():
 
     def changed(after):
         return {name for name in wanted if before[name] != after[name]}
+
+    # Only what learns under guidance depends on how it is guided.
+    other = GuidanceConfig(beta=7.0)
+    rebuilt = {arm: online_config(arm=arm, guidance=other) for arm in ARMS}
+    after = {cell.id: cell.hash for cell in grid.make_cells(rebuilt, READ)}
+    assert changed(after) == {"lago", "kickstart"}
 
     assert changed(hashes(prior="other")) == {"prior", "lago", "kickstart"}
     assert changed(hashes(data="other")) == {"bc", "ppo_bc"}
@@ -125,8 +135,8 @@ def test_unfinished_cells_that_are_wanted_run_until_the_time_is_over(
     write(wanted, "b", results, [0.5], hash_sources(prior, data))
     ran, now = [], [0.0]
 
-    def run_cell(config, *places):
-        ran.append((config, places))
+    def run_cell(config, *places_and_stop):
+        ran.append((config, places_and_stop[:-1]))
         now[0] += 60
 
     monkeypatch.setattr(grid, "run_cell", run_cell)
@@ -144,15 +154,37 @@ def test_unfinished_cells_that_are_wanted_run_until_the_time_is_over(
         grid.run_here(*places, only="z")
 
 
+@pytest.mark.parametrize("arm", ["random", "ppo"])
+def test_a_stop_in_any_cell_begins_no_other_one(tmp_path, prior, data, monkeypatch, arm):
+    wanted = {name: online_config(arm=arm, seeds=(i,)) for i, name in enumerate("ab")}
+    run = grid.run_cell
+
+    def run_cell(*given):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return run(*given)
+
+    monkeypatch.setattr(grid, "run_cell", run_cell)
+    results = tmp_path / "results"
+    places = (wanted, prior, data, tmp_path / "work", results)
+    if arm == "ppo":  # is left at its next checkpoint
+        with pytest.raises(Stopped):
+            grid.run_here(*places)
+    else:  # is too short to be cut
+        assert grid.run_here(*places) == cells.GridReport(("a",), (), (), ("b",), True)
+    assert not (results / "b.json").exists()
+
+
 def test_finished_cells_are_not_joined_by_ones_that_read_something_else(
     tmp_path, prior, data, monkeypatch
 ):
     monkeypatch.setattr(grid, "run_cell", lambda *given: pytest.fail("a cell has begun"))
-    wanted = {"x": online_config(arm="ppo"), "y": online_config(arm="lago")}
+    wanted = {name: online_config(arm=arm) for name, arm in (("w", "ppo"), ("x", "lago"))}
     results = tmp_path / "results"
     results.mkdir()
     files.write_json(results / "sources.json", to_dict(READ))
-    # Nothing is finished: another prior may take over.
+    # Nothing is finished, or what has read nothing: another prior may take over.
+    assert grid.record_sources(wanted, prior, data, results) == hash_sources(prior, data)
+    write(wanted, "w", results, [0.5, 0.5])
     assert grid.record_sources(wanted, prior, data, results) == hash_sources(prior, data)
     write(wanted, "x", results, [0.5, 0.5])
     for run in (grid.run_here, lambda *given: grid.run_in_processes(*given, ("train",))):
@@ -171,7 +203,9 @@ def test_tables_need_the_results_alone(tmp_path):
     records = grid.report(wanted, tmp_path, tmp_path)
     assert set(records) == {"goal"}
     assert [row[0] for row in records["goal"]["rows"]] == ["PPO", ARMS["lago"].title]
-    assert "LaGO is above PPO" in grid.summary_text(records)
+    (answer, *_) = records["goal"]["answers"]
+    assert answer.startswith("LaGO is not judged against PPO on ")
+    assert answer.endswith("+25.0 [+25.0, +25.0] points, 2 seeds, fewer than 5.")
     assert "Unfinished: 4 of 6 planned runs" in records["goal"]["first_line"]
     changed = wanted | {"x": dataclasses.replace(wanted["x"], feature_scale=1.0)}
     with pytest.raises(UserError, match="results are not mixed: move the old ones away"):

@@ -137,8 +137,8 @@ def test_an_arm_that_is_one_run_has_no_interval_and_is_no_pair():
     (answer,) = answers(results)
     own = estimate({0: 0.4, 1: 0.5, 2: 0.9})
     assert answer == (
-        f"LaGO is above prior as controller on mean: +35.0 [+{own.low - 25:.1f}, "
-        f"+{own.high - 25:.1f}] points, 3 seeds against 1 run."
+        f"LaGO is not judged against prior as controller on mean: +35.0 [+{own.low - 25:.1f}, "
+        f"+{own.high - 25:.1f}] points, 3 seeds against 1 run, fewer than 5."
     )
     note = experiment_record(results, "A title")["note"]
     assert "over training seeds" in note
@@ -148,20 +148,20 @@ def test_an_arm_that_is_one_run_has_no_interval_and_is_no_pair():
 
 
 def test_answers_prefer_the_mean_and_say_the_bad_news_first():
-    hard = [[0.1, 0.1]] * 4
-    records = all_levels("lago", [0.5, 0.5], [0.5, 0.5], [0.5, 0.5], hard)
-    records += all_levels("ppo", [0.9, 0.9], [0.1, 0.1], [0.1, 0.1], hard)
-    records += [cell("kickstart", "rephrase", [0.6, 0.6])]
+    hard, options = [[0.1] * 5] * 4, {"seeds": range(5)}
+    records = all_levels("lago", [0.5] * 5, [0.5] * 5, [0.5] * 5, hard, **options)
+    records += all_levels("ppo", [0.9] * 5, [0.1] * 5, [0.1] * 5, hard, **options)
+    records += [cell("kickstart", "rephrase", [0.6] * 5, **options)]
     found = answers(gather(records, "goal"))
     assert found == [
-        "LaGO is below kickstarting (beta to 0) on rephrase: -10.0 [-10.0, -10.0] points, 2 seeds.",
-        "LaGO is above PPO on mean: +10.0 [+10.0, +10.0] points, 2 seeds.",
+        "LaGO is below kickstarting (beta to 0) on rephrase: -10.0 [-10.0, -10.0] points, 5 seeds.",
+        "LaGO is above PPO on mean: +10.0 [+10.0, +10.0] points, 5 seeds.",
     ]
 
 
 def test_without_a_mean_every_level_is_compared():
     records = [
-        cell(arm, level, [success] * 2)
+        cell(arm, level, [success] * 5, range(5))
         for arm, level, success in (
             ("lago", "real", 0.5),
             ("ppo", "real", 0.25),
@@ -172,8 +172,8 @@ def test_without_a_mean_every_level_is_compared():
     ]
     results = gather(records, "goal")
     assert answers(results) == [
-        "LaGO is below PPO on rephrase: -25.0 [-25.0, -25.0] points, 2 seeds.",
-        "LaGO is above PPO on real: +25.0 [+25.0, +25.0] points, 2 seeds.",
+        "LaGO is below PPO on rephrase: -25.0 [-25.0, -25.0] points, 5 seeds.",
+        "LaGO is above PPO on real: +25.0 [+25.0, +25.0] points, 5 seeds.",
     ]
     first = experiment_record(results, "A title")["first_line"]
     assert "LaGO is not clearly above: PPO (rephrase)." in first

@@ -34,26 +34,29 @@ def test_excess_over_one_run_keeps_the_spread_of_ours():
 @pytest.mark.parametrize(
     "lago, ppo, words",
     [
-        ([0.5, 0.6, 0.7], [0.3, 0.4, 0.5], "above PPO on real: +20.0 [+20.0, +20.0] points, 3"),
-        ([0.3, 0.4, 0.5], [0.5, 0.6, 0.7], "below PPO on real: -20.0 [-20.0, -20.0] points, 3"),
-        ([0.6, 0.4, 0.5], [0.5, 0.5, 0.5], "not clearly above PPO on real: +0.0 ["),
-        ([0.5, 0.5], [0.5, 0.5], "not clearly above PPO on real: +0.0 [+0.0, +0.0] points, 2"),
+        ([0.5, 0.6, 0.7] * 2, [0.3, 0.4, 0.5] * 2, "above PPO on real: +20.0 [+20.0, +20.0]"),
+        ([0.3, 0.4, 0.5] * 2, [0.5, 0.6, 0.7] * 2, "below PPO on real: -20.0 [-20.0, -20.0]"),
+        ([0.6, 0.4, 0.5] * 2, [0.5, 0.5, 0.5] * 2, "not clearly above PPO on real: +0.0 ["),
+        ([0.5] * 5, [0.5] * 5, "not clearly above PPO on real: +0.0 [+0.0, +0.0] points, 5"),
+        ([0.9] * 4, [0.5] * 4, "not judged against PPO on real: +40.0 [+40.0, +40.0] points, 4"),
     ],
 )
 def test_comparisons_say_above_below_or_neither(lago, ppo, words):
     (found,) = compare(scores(lago={"real": lago}, ppo={"real": ppo}), ["real"])
     assert str(found).startswith(f"LaGO is {words}")
-    assert str(found).endswith("seeds.")
+    assert str(found).endswith("seeds, fewer than 5." if len(lago) < 5 else "seeds.")
 
 
 def test_the_headline_names_what_lago_is_not_above():
-    ours = {"real": [0.5, 0.5], "easy": [0.5, 0.5]}
-    low, high = {name: [0.25, 0.25] for name in ours}, {name: [0.75, 0.75] for name in ours}
+    ours = {"real": [0.5] * 5, "easy": [0.5] * 5}
+    low, high = {name: [0.25] * 5 for name in ours}, {name: [0.75] * 5 for name in ours}
     found = compare(scores(lago=ours, ppo=low, ppo_bc=high), ["real", "easy"])
     assert headline(found) == "LaGO is not clearly above: PPO from BC (real, easy)."
     found = compare(scores(lago=ours, ppo=low, prior={"real": [0.25]}), ["real", "easy"])
     assert headline(found) == "LaGO is above: PPO (real, easy); prior as controller (real)."
     assert headline([]) == "No comparison with LaGO is finished yet."
+    few = compare(scores(lago={"real": [0.5] * 4}, ppo=low), ["real"])
+    assert headline(few) == "No comparison with LaGO is judged, all have fewer than 5 seeds."
 
 
 def test_the_goal_needs_the_interval_above_zero():

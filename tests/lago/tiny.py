@@ -7,11 +7,16 @@ import numpy as np
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.lago.artifact import BackboneChoice, PriorCard, new_prior, save_prior
+from jaxrl_guided.lago.artifact import (
+    BackboneChoice,
+    PriorCard,
+    TrainedPrior,
+    new_prior,
+    save_prior,
+)
 from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, PriorConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
-from jaxrl_guided.lago.online import TrainedPrior
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig

@@ -13,12 +13,12 @@ from jaxrl_guided.runtime.errors import UserError, validation
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
-def run_script(tmp_path, body, *arguments, positional=()):
+def run_script(tmp_path, body, *arguments, positional=(), uses_run_dir=True):
     script = tmp_path / "script.py"
     script.write_text(
         "from jaxrl_guided.runtime import app, errors\n"
         + textwrap.dedent(body)
-        + f"\napp.main(run, positional={positional!r})\n"
+        + f"\napp.main(run, positional={positional!r}, uses_run_dir={uses_run_dir})\n"
     )
     return subprocess.run(
         [sys.executable, str(script), *arguments],
@@ -32,6 +32,14 @@ def test_success(tmp_path):
     body = "def run(name):\n    print('ran', name, app.RUN_DIR.value)"
     result = run_script(tmp_path, body, "grid", "--run_dir=x", positional=("NAME",))
     assert (result.returncode, result.stdout) == (0, "ran grid x\n")
+
+
+def test_a_script_without_runs_refuses_a_run_directory(tmp_path):
+    body = "def run():\n    print('ran')"
+    result = run_script(tmp_path, body, "--run_dir=x", uses_run_dir=False)
+    error = "error: --run_dir=x is not used by this script; leave it out\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", error)
+    assert run_script(tmp_path, body, uses_run_dir=False).stdout == "ran\n"
 
 
 @pytest.mark.parametrize(

@@ -169,13 +169,14 @@ def is_alive(pid):
         return False
 
 
+@pytest.mark.parametrize("to_all", [False, True], ids=["runner", "group"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_stop_ends_the_children_and_a_rerun_goes_on(tmp_path, signum):
+def test_stop_ends_the_children_and_a_rerun_goes_on(tmp_path, signum, to_all):
     body = "open(path + '.pid', 'w').write(str(os.getpid()) + ' ')\ntime.sleep(60)"
     script = f"""
         from tests.runtime.test_cells import CELLS, python, run_grid
         report = run_grid(CELLS, python({body!r}), {str(tmp_path)!r})
-        print(report.done, report.failed, report.left)
+        print(report.done, report.failed, report.left, report.stopped)
     """
     runner = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
@@ -183,14 +184,18 @@ def test_stop_ends_the_children_and_a_rerun_goes_on(tmp_path, signum):
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=REPOSITORY,
+        start_new_session=True,
     )
     mark = tmp_path / "ppo-0.json.pid"
     wait_for(lambda: mark.exists() and mark.read_text().endswith(" "))
     child = int(mark.read_text())
     assert is_alive(child)
-    runner.send_signal(signum)
+    if to_all:  # as Ctrl-C does: the child may end before the runner looks up
+        os.killpg(runner.pid, signum)
+    else:
+        runner.send_signal(signum)
     output, _ = runner.communicate(timeout=30)
-    assert output == "() () ('ppo-0', 'ppo-1', 'ppo-2')\n"
+    assert output == "() () ('ppo-0', 'ppo-1', 'ppo-2') True\n"
     assert not is_alive(child)
     assert run_grid(CELLS, python(WRITE), tmp_path).done == ("ppo-0", "ppo-1", "ppo-2")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxrl_guided.runtime.stats import Estimate, bootstrap, iqm, paired_difference
+from jaxrl_guided.runtime.stats import Estimate, bootstrap, iqm, paired_difference, paired_t
 
 
 def test_iqm_by_hand():
@@ -92,3 +92,15 @@ def test_unpaired_seeds_are_refused():
         paired_difference(np.zeros(3), np.zeros(2))
     with pytest.raises(ValueError, match="confidence"):
         bootstrap(np.zeros(3), confidence=95)
+
+
+def test_students_interval_by_its_table():
+    ours, theirs = np.array([5.0, 9.0, 1.0]), np.array([4.0, 7.0, -2.0])
+    # Gains 1, 2, 3: mean 2, deviation 1, and t(0.975; 2 degrees) = 4.302653.
+    found, half = paired_t(ours, theirs), 4.302653 / np.sqrt(3)
+    np.testing.assert_allclose(
+        [found.value, found.low, found.high], [2, 2 - half, 2 + half], rtol=1e-5
+    )
+    for few in (ours[:1], ours[:2]):
+        with pytest.raises(ValueError, match="same seeds, at least two"):
+            paired_t(few, few[:1])
