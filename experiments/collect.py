@@ -5,7 +5,8 @@ python -m experiments.collect --out=data/real --config.episodes=100000
 
 from absl import flags
 
-from jaxrl_guided.lago.config import PRESETS, check_level
+from jaxrl_guided.lago.config import check_level
+from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.runtime import app, config
 from jaxrl_guided.runtime.errors import UserError, validation
 

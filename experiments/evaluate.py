@@ -11,8 +11,9 @@ from typing import Any
 from absl import flags
 
 from jaxrl_guided.lago import online
-from jaxrl_guided.lago.config import PRESETS, EvalConfig, OnlineConfig, check_level
+from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, check_level
 from jaxrl_guided.lago.judge import judge_policy
+from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.lago.stages import load_trained
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import UserError, validation

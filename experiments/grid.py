@@ -16,7 +16,7 @@ from absl import flags
 
 from jaxrl_guided.lago import comparison, grid
 from jaxrl_guided.lago.comparison_report import comparison_record
-from jaxrl_guided.lago.config import FULL, FULL_30
+from jaxrl_guided.lago.presets import FULL, FULL_30
 from jaxrl_guided.lago.report import as_text
 from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.lago.trials import TRIALS

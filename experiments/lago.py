@@ -15,7 +15,8 @@ from typing import Any
 import jax
 from absl import flags
 
-from jaxrl_guided.lago.config import PRESETS, LagoConfig
+from jaxrl_guided.lago.config import LagoConfig
+from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.runtime import app, config, versions
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import Stopped

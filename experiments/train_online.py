@@ -7,7 +7,8 @@ Arms that start from behaviour cloning need `--data`. `--cell` and `--out` are h
 
 from absl import flags
 
-from jaxrl_guided.lago.config import PRESETS, OnlineConfig
+from jaxrl_guided.lago.config import OnlineConfig
+from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.runtime import app, config
 
 _PRIOR = flags.DEFINE_string("prior", None, "Prior directory, for guided arms.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from absl import flags
 
-from jaxrl_guided.lago.config import PRESETS
+from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.runtime import app, config
 from jaxrl_guided.runtime.errors import UserError
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from jaxrl_guided.lago.config import PRESETS
+from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.lago.trials import TRIALS
 from jaxrl_guided.runtime import config as config_lib
 

@@ -19,9 +19,10 @@ from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import BackboneChoice, freeze
 from jaxrl_guided.lago.cell import hash_sources
-from jaxrl_guided.lago.config import FULL, EvalConfig, OnlineConfig, PriorConfig
+from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, PriorConfig
 from jaxrl_guided.lago.following import instruction_following
 from jaxrl_guided.lago.judge import judge_prior, judge_random
+from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.lago.stages import load_data, load_trained, train_prior

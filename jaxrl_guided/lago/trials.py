@@ -2,14 +2,16 @@
 
 All train on Real with `reward="goal"` and seeds that no reported run uses, and are judged on the
 goals and sentence patterns of Real that are held out for choosing. PPO has as many trials as LaGO,
-and the best setting of each serves all levels.
+and the best setting of each serves all levels. PPO comes first (`grid lago_tune --only=ppo`): its
+best setting stands in preset `full`, and LaGO's trials are made with it.
 """
 
 import dataclasses
 import itertools
 from typing import Any
 
-from jaxrl_guided.lago.config import FULL, OnlineConfig
+from jaxrl_guided.lago.config import OnlineConfig
+from jaxrl_guided.lago.presets import FULL
 
 TUNING_SEEDS = tuple(range(1000, 1005))
 
@@ -40,7 +42,7 @@ def _ppo_trials() -> dict[str, OnlineConfig]:
 def _lago_trials() -> dict[str, OnlineConfig]:
     return {
         f"lago-{loss}-beta{beta}": _trial("lago", {"beta": beta, "loss": loss}, {})
-        for loss, beta in itertools.product(("nll", "soft"), (0.03, 0.1, 0.3, 1.0))
+        for loss, beta in itertools.product(("nll", "soft"), (0.1, 0.3, 1.0, 3.0))
     }
 
 

@@ -12,7 +12,7 @@ from jaxrl_guided.backbones.load import NANO, load_backbone
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.lago.cell import Sources, cell_identity
-from jaxrl_guided.lago.config import SMOKE
+from jaxrl_guided.lago.presets import SMOKE
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.config import to_dict
 from tests.backbones import gguf_files

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from jaxrl_guided.lago.cell import Sources, cell_identity
-from jaxrl_guided.lago.config import FULL, SMOKE
+from jaxrl_guided.lago.presets import FULL, SMOKE
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
 from tests.experiments import scripts

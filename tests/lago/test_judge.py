@@ -11,8 +11,8 @@ from jaxrl_guided.backbones.text_features import text_features
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.lago import judge
-from jaxrl_guided.lago.config import FULL
 from jaxrl_guided.lago.guidance import FrozenPrior
+from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.lago.prior import Steps, action_logits, encode_texts, select_texts
 from jaxrl_guided.lago.trials import TUNING_SEEDS
 from jaxrl_guided.learners.evaluate import evaluate

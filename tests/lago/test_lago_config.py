@@ -9,16 +9,13 @@ import pytest
 from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import (
     ARMS,
-    DEMO,
-    FULL,
     HARD_FAMILIES,
-    PRESETS,
-    SMOKE,
     DataConfig,
     EvalConfig,
     LagoConfig,
     OnlineConfig,
 )
+from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
 from jaxrl_guided.runtime.config import from_dict, to_dict
 

@@ -10,8 +10,9 @@ import pytest
 from jaxrl_guided.lago import cell as cell_module
 from jaxrl_guided.lago import grid
 from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, load_inputs, run_cell
-from jaxrl_guided.lago.config import ARMS, FULL, OnlineConfig
+from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
+from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
