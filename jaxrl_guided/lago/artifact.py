@@ -137,6 +137,8 @@ def save_prior(path: str | os.PathLike[str], card: PriorCard, prior: Prior) -> N
     try:
         save_file(_flatten(parts), unfinished / "prior.safetensors")
         write_json(unfinished / "prior.json", {"format": FORMAT, **_card_dict(card)})
+        for file in unfinished.iterdir():  # safetensors makes files that only their owner may read
+            file.chmod(0o644)
         unfinished.chmod(0o755)
         unfinished.rename(path)
     except BaseException:

@@ -75,6 +75,8 @@ def test_round_trip_is_bit_equal(tmp_path, finetune):
     assert found == card
     assert_equal(loaded, prior)
     np.testing.assert_array_equal(read.encode(TEXTS)[0], tokenizer.encode(TEXTS)[0])
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "a" / "prior").iterdir()}
+    assert modes == {0o644}
     stored = load_file(tmp_path / "a" / "prior" / "prior.safetensors")
     assert any(name.startswith("base/") for name in stored) == (finetune == "full")
     assert {p.name for p in (tmp_path / "a").rglob("*")} == {

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import pathlib
 
 import pytest
 
@@ -17,7 +18,10 @@ from jaxrl_guided.lago.config import (
 )
 from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
+from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.config import from_dict, to_dict
+
+RESULTS = pathlib.Path(__file__).parents[2] / "benchmarks/results"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -33,9 +37,9 @@ def test_every_preset_survives_json_and_its_levels_exist(name):
 def test_the_cells_of_the_reported_experiment():
     cells = FULL.cells()
     learning = [name for name, arm in ARMS.items() if arm.learns]
-    assert len(cells) == 6 * (10 * len(learning) + len(ARMS) - len(learning))
-    assert "real-goal-lago-0" in cells
-    assert "hard-goal-ppo_10x-9" in cells
+    assert len(cells) == 6 * (2 * len(learning) + len(ARMS) - len(learning))
+    assert "real-goal-lago-0_1_2_3_4" in cells
+    assert "hard-goal-ppo_10x-5_6_7_8_9" in cells
     assert "rephrase-distance-prior-0_1_2_3_4_5_6_7_8_9" in cells
     pairs = {(cell.level, cell.reward) for cell in cells.values()}
     assert pairs == {
@@ -56,6 +60,14 @@ def test_the_cells_of_the_reported_experiment():
         for c in cells.values()
     }
     assert same == {dataclasses.replace(FULL.online, arm="ppo")}
+
+
+def test_full_has_the_settings_of_the_best_trials():
+    record = files.read_json(RESULTS / "lago_tune.json")
+    assert len(record["rows"]) == len(TRIALS)
+    ppo, lago = (TRIALS[record["best"][arm]] for arm in ("ppo", "lago"))
+    assert (ppo.ppo, ppo.feature_scale) == (FULL.online.ppo, FULL.online.feature_scale)
+    assert (lago.guidance, lago.ppo) == (FULL.online.guidance, FULL.online.ppo)
 
 
 def test_seeds_are_shared_out_to_cells():

@@ -87,9 +87,16 @@ def test_sources_are_the_contents_of_the_directories(prior, data):
 def test_estimates_grow_with_steps_seeds_and_guidance():
     wanted = FULL.cells()
     minutes = {cell.id: grid.estimate_minutes(cell) for cell in grid.make_cells(wanted, READ)}
-    assert minutes["real-goal-lago-0"] > minutes["real-goal-ppo-0"] > minutes["easy-goal-ppo-0"]
-    gain = minutes["real-goal-ppo_10x-0"] - 0.5
-    assert gain == pytest.approx(10 * (minutes["real-goal-ppo-0"] - 0.5))
+    five = "0_1_2_3_4"
+    ppo, lago = (minutes[f"real-goal-{arm}-{five}"] for arm in ("ppo", "lago"))
+    assert lago > ppo > minutes[f"easy-goal-ppo-{five}"]
+    assert minutes[f"real-goal-ppo_10x-{five}"] - 0.5 == pytest.approx(10 * (ppo - 0.5))
+
+
+def test_the_reported_grid_fits_into_a_night_on_two_cores_and_cells_into_half_an_hour():
+    minutes = [grid.estimate_minutes(cell) for cell in grid.make_cells(FULL.cells(), READ)]
+    assert sum(minutes) / 2 <= 8 * 60
+    assert max(minutes) <= 30
 
 
 def test_processes_get_their_cell_and_everything_it_reads(tmp_path, prior, data, monkeypatch):
