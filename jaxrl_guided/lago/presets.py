@@ -49,14 +49,24 @@ SMOKE = LagoConfig(
 )
 """Everything once, in seconds: random backbone of toy size, hashed features."""
 
+TUNED = OnlineConfig(
+    feature_scale=1.0,
+    ppo=PPOConfig(learning_rate=3e-3, entropy_weight=0.0),
+    # Half of the visited states are scored: the prior is nearly all of a guided run's work.
+    guidance=GuidanceConfig(loss="soft", beta=1.0, prior_fraction=0.5),
+)
+"""Settings of the best trials (`trials.TRIALS`)."""
+
 DEMO = LagoConfig(
+    arms=("random", "bc", "prior", "ppo", "ppo_bc", "lago"),  # the others take long
     seeds=(0, 1, 2),
     seeds_per_cell=3,
     data=DataConfig(episodes=20_000),
     prior=PriorConfig(history="none", sft=SFTConfig(max_updates=400, row_steps=32, lr=3e-3)),
-    online=OnlineConfig(
+    online=dataclasses.replace(
+        TUNED,
         bc=BCConfig(episodes=1_280, updates=2_000),
-        ppo=PPOConfig(total_steps=65_536, num_envs=32),
+        ppo=dataclasses.replace(TUNED.ppo, total_steps=65_536, num_envs=32),
         easy_steps=16_384,
         eval=EvalConfig(episodes=400, curve_points=8, curve_episodes=100),
     ),
@@ -77,14 +87,9 @@ FULL = LagoConfig(
     prior=PriorConfig(
         history="none", sft=SFTConfig(max_updates=4_000, row_steps=32, lr=3e-3, eval_every=200)
     ),
-    online=OnlineConfig(
-        feature_scale=1.0,
-        ppo=PPOConfig(learning_rate=3e-3, entropy_weight=0.0),
-        # Half of the visited states are scored: the prior is nearly all of a guided run's work.
-        guidance=GuidanceConfig(loss="soft", beta=1.0, prior_fraction=0.5),
-    ),
+    online=TUNED,
 )
-"""The reported experiment, in cells; settings of the best trials (`trials.TRIALS`)."""
+"""The reported experiment, in cells."""
 
 FULL_30 = dataclasses.replace(
     FULL,

@@ -17,6 +17,7 @@ from jaxrl_guided.lago.config import (
     OnlineConfig,
 )
 from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
+from jaxrl_guided.lago.report import MEAN
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.config import from_dict, to_dict
@@ -99,7 +100,9 @@ def test_steps_and_evaluation_levels_of_an_arm():
 def test_demo_and_full_compare_with_at_least_three_seeds():
     assert len(DEMO.seeds) >= 3
     assert FULL.seeds == tuple(range(10))
-    assert set(DEMO.arms) == set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
+    assert set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
+    assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "kickstart"}
+    assert {pair.partition(":")[0] for pair in DEMO.pairs} == set(MEAN)
 
 
 def test_trials_see_real_alone_and_seeds_of_their_own():
