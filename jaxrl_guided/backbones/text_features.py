@@ -38,6 +38,27 @@ def text_features(
     return minilm.sentence_vectors(minilm.load_minilm(weights.find("all-minilm-l6-v2")), texts)
 
 
+def whiten(vectors: np.ndarray, reference: np.ndarray, components: int) -> np.ndarray:
+    """The first principal components of `vectors` `f32[I, d]`, as `f32[I, components]`.
+
+    Over the rows of `reference` `f32[R, d]`, each has mean 0 and variance 1. Sentences of one kind
+    share most of their vector, and what tells them apart (who is pushed where) is small beside the
+    manner of speaking; whitening makes it as large (arXiv 2103.15316).
+
+    Raises:
+      ValueError: `reference` does not vary in so many directions.
+    """
+    mean = reference.mean(axis=0)
+    _, lengths, axes = np.linalg.svd(reference - mean, full_matrices=False)
+    rank = int(np.sum(lengths > 1e-5 * lengths[0]))
+    if not 1 <= components <= rank:
+        raise ValueError(f"components must lie between 1 and {rank}, not {components}")
+    axes, std = axes[:components], lengths[:components] / np.sqrt(len(reference))
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    axes = axes * np.sign(largest)  # the same signs on every machine
+    return ((vectors - mean) @ (axes / std[:, None]).T).astype(np.float32)
+
+
 def hashed_ngrams(texts: Sequence[str], dim: int) -> np.ndarray:
     """Counts of n-grams, hashed with signs (Weinberger et al. 2009), as unit vectors `f32[I, dim]`.
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Literal, get_args
 
 from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.backbones.text_features import MINILM_DIM
 from jaxrl_guided.envs import names
 from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
@@ -135,7 +136,9 @@ class OnlineConfig:
       seeds: run side by side in one program.
       features: sentence vectors of the policy, `minilm` or `hashed`.
       feature_size: numbers in a hashed vector.
-      feature_scale: Euclidean length that every vector is given.
+      feature_components: whitened principal components of the sentence vectors that the policy
+        reads; None for the vectors themselves, which have length 1.
+      feature_scale: factor on the features.
       horizon: longest episode.
       easy_steps: environment steps on level Easy, whose episodes are one step long.
       kickstart_end: share of the run after which arm `kickstart` has beta zero.
@@ -151,7 +154,8 @@ class OnlineConfig:
     seeds: tuple[int, ...] = (0,)
     features: Literal["minilm", "hashed"] = "minilm"
     feature_size: int = 384
-    feature_scale: float = 4.0
+    feature_components: int | None = 32
+    feature_scale: float = 1.0
     horizon: int = 50
     easy_steps: int = 100_000
     kickstart_end: float = 0.5
@@ -172,6 +176,12 @@ class OnlineConfig:
         for name in ("feature_size", "feature_scale", "horizon", "easy_steps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        size = self.feature_size if self.features == "hashed" else MINILM_DIM
+        if self.feature_components is not None and not 0 < self.feature_components <= size:
+            raise ValueError(
+                f"feature_components must be None or lie between 1 and {size}, "
+                f"not {self.feature_components}"
+            )
         if not 0 < self.kickstart_end <= 1:
             raise ValueError(f"kickstart_end must be in (0, 1], not {self.kickstart_end}")
         check_seeds(self.seeds)

@@ -151,6 +151,9 @@ def make_guidance(spec: PriorSpec, config: GuidanceConfig) -> Guidance:
         value = prior_loss(distribution.logits, targets)
         agree = masked_mean(jnp.argmax(distribution.logits, -1) == targets.label, targets.scored)
         metrics = {"prior_loss": value, "prior_agreement": agree, "beta": state.beta}
+        if targets.log_probs is not None:
+            entropy = -jnp.sum(jnp.exp(targets.log_probs) * targets.log_probs, axis=-1)
+            metrics["prior_kl"] = value - masked_mean(entropy, targets.scored)
         return state.beta * value, metrics
 
     def after_update(

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.backbones.text_features import MINILM_DIM, text_features
+from jaxrl_guided.backbones.text_features import MINILM_DIM, text_features, whiten
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.types import Discrete, PyTree, VectorEnv
@@ -27,6 +27,9 @@ from jaxrl_guided.networks.actor_critic import Network, make_actor_critic
 
 EVAL_SEED = 2_000_000_000
 """Evaluation keys come from here; training seeds are small numbers."""
+
+FEATURE_LEVEL = "real"
+"""Level over whose texts sentence vectors are whitened, whatever the level of the policy."""
 
 Act = Callable[[PyTree, jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array]]
 """`(memory, key, obs, greedy bool[]) -> (memory, action)`."""
@@ -51,7 +54,11 @@ def level_env(config: OnlineConfig, level: str, num_envs: int, **options: Any) -
 
 def make_network(config: OnlineConfig, level: str, env: VectorEnv) -> Network:
     """The policy network for a level; parameters fit every level with the same features."""
-    vectors = _features(level, config.features, config.feature_size)
+    kind, size = config.features, config.feature_size
+    vectors = _features(level, kind, size)
+    if config.feature_components is not None:
+        reference = _features(FEATURE_LEVEL, kind, size)
+        vectors = whiten(vectors, reference, config.feature_components)
     features = jnp.asarray(config.feature_scale * vectors)
     return make_actor_critic(env.observation_space, env.action_space, config.network, features)
 

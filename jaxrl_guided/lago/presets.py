@@ -50,12 +50,12 @@ SMOKE = LagoConfig(
 """Everything once, in seconds: random backbone of toy size, hashed features."""
 
 TUNED = OnlineConfig(
-    feature_scale=1.0,
-    ppo=PPOConfig(learning_rate=3e-3, entropy_weight=0.0),
+    network=NetworkConfig(hidden=(256, 256)),
+    ppo=PPOConfig(learning_rate=1e-3, entropy_weight=0.0, scale_reward=True),
     # Half of the visited states are scored: the prior is nearly all of a guided run's work.
     guidance=GuidanceConfig(loss="soft", beta=1.0, prior_fraction=0.5),
 )
-"""Settings of the best trials (`trials.TRIALS`)."""
+"""Where the trials (`trials.TRIALS`) start from."""
 
 DEMO = LagoConfig(
     arms=("random", "bc", "prior", "ppo", "ppo_bc", "lago"),  # the others take long

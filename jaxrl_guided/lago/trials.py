@@ -1,9 +1,8 @@
 """Trials from which PPO's and LaGO's settings are chosen.
 
 All train on Real with `reward="goal"` and seeds that no reported run uses, and are judged on the
-goals and sentence patterns of Real that are held out for choosing. PPO has more trials than LaGO,
-and the best setting of each serves all levels. PPO comes first (`grid lago_tune --only=ppo`): its
-best setting stands in preset `full`, and LaGO's trials are made with it.
+goals and sentence patterns of Real that are held out for choosing. PPO has as many trials as LaGO;
+each has a setting of its own, which serves all levels.
 """
 
 import dataclasses
@@ -11,13 +10,21 @@ import itertools
 from typing import Any
 
 from jaxrl_guided.lago.config import OnlineConfig
+from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.presets import FULL
+from jaxrl_guided.learners.ppo import PPOConfig
 
 TUNING_SEEDS = tuple(range(1000, 1005))
-_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+
+_SMALL, _LARGE = (64, 64), (256, 256)
+_FEATURES: dict[str, dict[str, Any]] = {
+    "vectors": {"feature_components": None, "feature_scale": 4.0},
+    "components": {"feature_scale": 0.3},
+}
+_LOSSES = (("soft", 0.3), ("soft", 1.0), ("soft", 3.0), ("nll", 1.0))
 
 
-def _trial(arm: str, guidance: dict[str, Any], ppo: dict[str, Any], **changes: Any) -> OnlineConfig:
+def _trial(arm: str, hidden: tuple[int, int], **changes: Any) -> OnlineConfig:
     return dataclasses.replace(
         FULL.online,
         level="real",
@@ -25,25 +32,30 @@ def _trial(arm: str, guidance: dict[str, Any], ppo: dict[str, Any], **changes: A
         arm=arm,
         seeds=TUNING_SEEDS,
         judge_levels=("real-heldout",),
-        ppo=dataclasses.replace(FULL.online.ppo, **ppo),
-        guidance=dataclasses.replace(FULL.online.guidance, **guidance),
+        network=dataclasses.replace(FULL.online.network, hidden=hidden),
         **changes,
     )
 
 
 def _ppo_trials() -> dict[str, OnlineConfig]:
+    def ppo(rate: float) -> PPOConfig:
+        return dataclasses.replace(FULL.online.ppo, learning_rate=rate)
+
     return {
-        f"ppo-lr{lr}-entropy{entropy}-scale{scale}": _trial(
-            "ppo", {}, {"learning_rate": lr, "entropy_weight": entropy}, feature_scale=scale
+        f"ppo-{hidden[0]}-lr{rate}-{name}": _trial("ppo", hidden, ppo=ppo(rate), **features)
+        for hidden, rate, (name, features) in itertools.product(
+            (_SMALL, _LARGE), (1e-3, 3e-3), _FEATURES.items()
         )
-        for lr, entropy, scale in itertools.product(_RATES, (0.0, 0.01), (1.0, 4.0))
     }
 
 
 def _lago_trials() -> dict[str, OnlineConfig]:
+    def guidance(loss: Any, beta: float) -> GuidanceConfig:
+        return dataclasses.replace(FULL.online.guidance, loss=loss, beta=beta)
+
     return {
-        f"lago-{loss}-beta{beta}": _trial("lago", {"beta": beta, "loss": loss}, {})
-        for loss, beta in itertools.product(("nll", "soft"), (0.1, 0.3, 1.0, 3.0))
+        f"lago-{hidden[0]}-{loss}-beta{beta}": _trial("lago", hidden, guidance=guidance(loss, beta))
+        for hidden, (loss, beta) in itertools.product((_SMALL, _LARGE), _LOSSES)
     }
 
 

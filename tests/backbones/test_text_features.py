@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import CountVectorizer
 
 from jaxrl_guided.backbones import minilm
 from jaxrl_guided.backbones.config import BackboneError
-from jaxrl_guided.backbones.text_features import hashed_ngrams, ngrams, text_features
+from jaxrl_guided.backbones.text_features import hashed_ngrams, ngrams, text_features, whiten
 
 TEXTS = [
     "Move the red ball to the left of the blue one.",
@@ -62,6 +63,33 @@ def test_rows_are_independent_unit_vectors(texts, dim):
     norms = np.linalg.norm(features, axis=1)
     assert (np.isclose(norms, 1, atol=1e-6) | (norms == 0)).all()  # opposite signs may cancel
     np.testing.assert_array_equal(features[-1:], text_features(texts[-1:], "hashed", dim))
+
+
+def test_whitened_vectors_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    reference = rng.normal(size=(40, 12)) * np.geomspace(1, 1e-2, 12) + 3
+    vectors = rng.normal(size=(5, 12))
+    oracle = PCA(n_components=6, whiten=True, svd_solver="full").fit(reference)
+    found, known = whiten(reference, reference, 6), oracle.transform(reference)
+    signs = np.sign((found * known).sum(axis=0))
+    ddof = np.sqrt(40 / 39)  # scikit-learn divides by R - 1
+    np.testing.assert_allclose(found, known * signs * ddof, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.cov(found.T, ddof=0), np.eye(6), atol=1e-5)
+    others = oracle.transform(vectors) * signs * ddof
+    np.testing.assert_allclose(whiten(vectors, reference, 6), others, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(
+        whiten(vectors, reference, 3), whiten(vectors, reference, 6)[:, :3]
+    )
+
+
+def test_more_components_than_there_are_directions_are_refused():
+    flat = np.outer([1.0, 2.0, 4.0], [1.0, 1.0])
+    assert whiten(flat, flat, 1).shape == (3, 1)
+    for components in (0, 2):
+        with pytest.raises(
+            ValueError, match=f"components must lie between 1 and 1, not {components}"
+        ):
+            whiten(flat, flat, components)
 
 
 def test_the_same_in_another_process():

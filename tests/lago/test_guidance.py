@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from flax import struct
 
 from jaxrl_guided.envs import make
@@ -88,6 +89,10 @@ def test_gradient_is_policy_minus_target_where_scored(loss):
     assert not grads[~scored].any()
     each = -(aim * np.log(softmax(logits))).sum(-1)
     np.testing.assert_allclose(metrics["prior_loss"], each[scored].mean(), rtol=1e-5)
+    assert ("prior_kl" in metrics) == (loss == "soft")
+    if loss == "soft":
+        divergence = scipy.stats.entropy(softmax(prior), softmax(logits), axis=-1)
+        np.testing.assert_allclose(metrics["prior_kl"], divergence[scored].mean(), rtol=1e-4)
     agree = (logits.argmax(-1) == label)[scored].mean()
     np.testing.assert_allclose(metrics["prior_agreement"], agree, rtol=1e-6)
     np.testing.assert_allclose(metrics["beta"], 0.3, rtol=1e-6)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.backbones.text_features import text_features
+from jaxrl_guided.backbones.text_features import text_features, whiten
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.lago import judge
@@ -202,16 +202,17 @@ def test_features_have_the_configured_size_and_each_text_is_read_once(monkeypatc
     monkeypatch.setattr(judge, "text_features", spy_features)
     monkeypatch.setattr(judge, "make_actor_critic", spy_network)
     judge._features.cache_clear()
-    config = online_config(feature_size=24, feature_scale=3.0, level="hard")
-    for _ in range(2):
-        judge.make_network(config, "hard", judge.level_env(config, "hard", 1))
+    options = {"feature_size": 24, "feature_components": 5, "feature_scale": 3.0}
+    config = online_config(level="hard", **options)
+    plain = dataclasses.replace(config, feature_components=None)
+    for settings in (config, plain):
+        judge.make_network(settings, "hard", judge.level_env(config, "hard", 1))
     judge._features.cache_clear()
     texts = instruction_set("hard").texts
-    assert len(read) == 1
-    assert sorted(read[0]) == sorted(set(texts))
+    real = instruction_set("real").texts
+    assert [sorted(part) for part in read] == [sorted(set(texts)), sorted(set(real))]
     assert len(texts) > len(set(texts))
-    assert tables[0].shape == (len(texts), 24)
-    np.testing.assert_allclose(np.linalg.norm(tables[0], axis=1), 3.0, rtol=1e-5)
-    np.testing.assert_allclose(
-        tables[0], 3 * text_features(texts, kind="hashed", dim=24), rtol=1e-5, atol=1e-6
-    )
+    vectors, reference = (text_features(t, kind="hashed", dim=24) for t in (texts, real))
+    assert tables[0].shape == (len(texts), 5)
+    np.testing.assert_allclose(tables[0], 3 * whiten(vectors, reference, 5), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(tables[1], 3 * vectors, rtol=1e-6)

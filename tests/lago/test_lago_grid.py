@@ -215,7 +215,7 @@ def test_tables_need_the_results_alone(tmp_path):
     assert answer.startswith("LaGO is not judged against PPO on ")
     assert answer.endswith("+25.0 [+25.0, +25.0] points, 2 seeds, fewer than 5.")
     assert "Unfinished: 4 of 6 planned runs" in records["goal"]["first_line"]
-    changed = wanted | {"x": dataclasses.replace(wanted["x"], feature_scale=1.0)}
+    changed = wanted | {"x": dataclasses.replace(wanted["x"], feature_scale=2.0)}
     with pytest.raises(UserError, match="results are not mixed: move the old ones away"):
         grid.report(changed, tmp_path, tmp_path)
     for make in (lambda folder: grid.report(wanted, folder, folder), grid.report_trials):

@@ -109,8 +109,8 @@ def test_the_policy_on_disk_is_the_one_that_was_judged(tmp_path, monkeypatch):
     assert jax.tree.structure(loaded) == jax.tree.structure(judged[-1])
     same(loaded, judged[-1])
     assert judge(config, loaded, "hard-sort") == result["final"]["hard-sort"]
-    other = dataclasses.replace(config, feature_scale=1.0)
-    with pytest.raises(UserError, match=r"another configuration .*feature_scale: 4.0, not 1.0"):
+    other = dataclasses.replace(config, feature_scale=2.0)
+    with pytest.raises(UserError, match=r"another configuration .*feature_scale: 1.0, not 2.0"):
         load_policy(other, tmp_path / "run")
 
 

@@ -39,6 +39,7 @@ def online_config(**changes):
         seeds=(0, 1),
         features="hashed",
         feature_size=16,
+        feature_components=4,
         horizon=HORIZON,
         easy_steps=64,
         network=NetworkConfig(hidden=(8,)),
