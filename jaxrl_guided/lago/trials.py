@@ -1,7 +1,7 @@
 """Trials from which PPO's and LaGO's settings are chosen.
 
 All train on Real with `reward="goal"` and seeds that no reported run uses, and are judged on the
-goals and sentence patterns of Real that are held out for choosing. PPO has as many trials as LaGO;
+goals and sentence patterns of Real that are held out for choosing. PPO has more trials than LaGO;
 each has a setting of its own, which serves all levels.
 """
 
@@ -38,13 +38,15 @@ def _trial(arm: str, hidden: tuple[int, int], **changes: Any) -> OnlineConfig:
 
 
 def _ppo_trials() -> dict[str, OnlineConfig]:
-    def ppo(rate: float) -> PPOConfig:
-        return dataclasses.replace(FULL.online.ppo, learning_rate=rate)
+    def ppo(rate: float, scaled: bool) -> PPOConfig:
+        return dataclasses.replace(FULL.online.ppo, learning_rate=rate, scale_reward=scaled)
 
     return {
-        f"ppo-{hidden[0]}-lr{rate}-{name}": _trial("ppo", hidden, ppo=ppo(rate), **features)
-        for hidden, rate, (name, features) in itertools.product(
-            (_SMALL, _LARGE), (1e-3, 3e-3), _FEATURES.items()
+        f"ppo-{hidden[0]}-lr{rate}-{name}{'' if scaled else '-unscaled'}": _trial(
+            "ppo", hidden, ppo=ppo(rate, scaled), **features
+        )
+        for hidden, rate, (name, features), scaled in itertools.product(
+            (_SMALL, _LARGE), (1e-3, 3e-3), _FEATURES.items(), (True, False)
         )
     }
 
