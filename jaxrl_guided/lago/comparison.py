@@ -353,5 +353,4 @@ def run_in_processes(
     def command(cell: cells.Cell, out: Path) -> list[str]:
         return cells.script_command(program, work, cell.id, cell.config, data=data, out=out)
 
-    Path(work).mkdir(parents=True, exist_ok=True)
     return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)

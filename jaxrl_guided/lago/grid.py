@@ -100,7 +100,6 @@ def run_in_processes(
         return cells.script_command(program, work, cell.id, wanted[cell.id], **paths)
 
     listed = make_cells(wanted, record_sources(wanted, prior, data, results))
-    Path(work).mkdir(parents=True, exist_ok=True)
     return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)
 
 

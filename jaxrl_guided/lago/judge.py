@@ -55,17 +55,21 @@ def level_env(config: OnlineConfig, level: str, num_envs: int, **options: Any) -
 def make_network(config: OnlineConfig, level: str, env: VectorEnv) -> Network:
     """The policy network for a level; parameters fit every level with the same features."""
     kind, size = config.features, config.feature_size
-    vectors = _features(level, kind, size)
-    if config.feature_components is not None:
-        reference = _features(FEATURE_LEVEL, kind, size)
-        vectors = whiten(vectors, reference, config.feature_components)
+    vectors = _features(level, kind, size, config.feature_components)
     features = jnp.asarray(config.feature_scale * vectors)
     return make_actor_critic(env.observation_space, env.action_space, config.network, features)
 
 
-@functools.lru_cache(maxsize=8)
-def _features(level: str, kind: Any, size: int) -> np.ndarray:
-    """Sentence vectors `f32[I, d]` of a level's texts, of unit length; each text is read once."""
+@functools.lru_cache(maxsize=16)
+def _features(level: str, kind: Any, size: int, components: int | None) -> np.ndarray:
+    """Sentence vectors `f32[I, d]` of a level's texts: of unit length, or whitened components.
+
+    Each text is read, and each level whitened, once.
+    """
+    if components is not None:
+        levels = (level, FEATURE_LEVEL)
+        vectors, reference = (_features(name, kind, size, None) for name in levels)
+        return whiten(vectors, reference, components)
     texts = instruction_set(level).texts
     unique, index = np.unique(texts, return_inverse=True)
     dim = size if kind == "hashed" else MINILM_DIM

@@ -78,14 +78,19 @@ class Comparison(NamedTuple):
     seeds: int
 
     @property
+    def judged(self) -> bool:
+        """Whether there are enough seeds to tell."""
+        return self.seeds >= FEW_SEEDS
+
+    @property
     def above(self) -> bool:
-        """Whether the whole interval is, with enough seeds to tell."""
-        return self.margin.low > 0 and self.seeds >= FEW_SEEDS
+        """Whether the whole interval is, and the comparison is judged."""
+        return self.judged and self.margin.low > 0
 
     @property
     def verdict(self) -> str:
         """`above`, `below`, `not clearly above`, or that there are too few seeds."""
-        if self.seeds < FEW_SEEDS:
+        if not self.judged:
             return "not judged against"
         if self.above:
             return "above"
@@ -93,7 +98,7 @@ class Comparison(NamedTuple):
 
     def __str__(self) -> str:
         against = " against 1 run" if self.rival in ONE_RUN else ""
-        few = f", fewer than {FEW_SEEDS}" if self.seeds < FEW_SEEDS else ""
+        few = "" if self.judged else f", fewer than {FEW_SEEDS}"
         return (
             f"LaGO is {self.verdict} {ARMS[self.rival].title} on {self.column}: "
             f"{self.margin:+.1f} points, {self.seeds} seeds{against}{few}."
@@ -124,7 +129,7 @@ def headline(found: Sequence[Comparison]) -> str:
     """What LaGO is not above, or else what it is above."""
     if not found:
         return "No comparison with LaGO is finished yet."
-    judged = [item for item in found if item.seeds >= FEW_SEEDS]
+    judged = [item for item in found if item.judged]
     if not judged:
         return f"No comparison with LaGO is judged, all have fewer than {FEW_SEEDS} seeds."
     short = [item for item in judged if not item.above]

@@ -203,6 +203,7 @@ def script_command(
       **flags: what else it is given.
     """
     work = pathlib.Path(work)
+    work.mkdir(parents=True, exist_ok=True)
     described = work / f"{name}.json"
     files.write_json(described, to_dict(config))
     given = {"cell": described, "run_dir": work / name, "compile_cache": work / "compiled", **flags}
