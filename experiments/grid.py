@@ -7,6 +7,7 @@ Finished cells are committed under `benchmarks/results/cells/NAME/` and skipped;
 datasets. `--table_only` makes it from the committed cells alone.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from jaxrl_guided.lago import comparison, grid
 from jaxrl_guided.lago.comparison_report import comparison_record
 from jaxrl_guided.lago.presets import FULL, FULL_30
 from jaxrl_guided.lago.report import as_text
+from jaxrl_guided.lago.sources import load_finished
 from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.lago.trials import TRIALS
 from jaxrl_guided.runtime import app, cells, files, versions
@@ -103,7 +105,7 @@ def _tables(name: str, results: Path) -> dict[str, Any]:
     """Records of the finished cells, by the name of their file."""
     wanted = GRIDS[name]()
     if name == BACKBONES:
-        finished = cells.load_grid(comparison.make_cells(wanted), results)
+        finished = load_finished(functools.partial(comparison.make_cells, wanted), results)
         return {name: comparison_record(list(finished.values()))}
     if name == TUNING:
         return {name: grid.report_trials(wanted, results)}

@@ -2,6 +2,7 @@
 
     python -m experiments.train_online --config.level=real --config.arm=lago --prior=priors/smollm2
 
+The presets `…_ppo` hold what the main job gives to PPO that learns from the reward alone.
 Arms that start from behaviour cloning need `--data`. `--cell` and `--out` are how grids call it.
 """
 
@@ -16,7 +17,10 @@ _DATA = flags.DEFINE_string("data", None, "Dataset directory, for arms with beha
 _CELL = flags.DEFINE_string("cell", None, "JSON file with the whole configuration.")
 _OUT = flags.DEFINE_string("out", None, "JSON file for the result of a cell.")
 _CACHE = flags.DEFINE_string("compile_cache", None, "Directory for compiled programs.")
-_CONFIG = config.define({name: preset.online for name, preset in PRESETS.items()})
+_CONFIG = config.define(
+    {name: preset.online for name, preset in PRESETS.items()}
+    | {f"{name}_ppo": preset.settings("ppo") for name, preset in PRESETS.items()}
+)
 
 
 def run() -> None:

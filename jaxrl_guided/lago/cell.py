@@ -1,7 +1,6 @@
 """One cell of the online grid: reads what earlier stages wrote, runs an arm, writes its result."""
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,38 +8,13 @@ from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.online import check_inputs, run_arm
+from jaxrl_guided.lago.sources import Sources, hash_sources
 from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.runtime import cells, rundir
-from jaxrl_guided.runtime.checkpoint import file_hash
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.signals import StopFlag, catch_signals
-
-
-@dataclasses.dataclass(frozen=True)
-class Sources:
-    """Hashes of what cells read, None for what is not read.
-
-    Attributes:
-      prior: of all files.
-      data: of the index, which holds the hash of every array.
-    """
-
-    prior: str | None = None
-    data: str | None = None
-
-
-def hash_sources(prior: PathLike | None, data: PathLike | None) -> Sources:
-    """Hashes of a prior's and a dataset's directory.
-
-    Raises:
-      UserError: one of them cannot be read.
-    """
-    return Sources(
-        file_hash(prior) if prior is not None else None,
-        file_hash(Path(data) / "dataset.json") if data is not None else None,
-    )
 
 
 def cell_identity(config: OnlineConfig, sources: Sources) -> dict[str, Any]:

@@ -18,16 +18,16 @@ from jaxrl_guided.backbones.presets import PRESETS
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import BackboneChoice, freeze
-from jaxrl_guided.lago.cell import hash_sources
 from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, PriorConfig
 from jaxrl_guided.lago.following import instruction_following
 from jaxrl_guided.lago.judge import judge_prior, judge_random
 from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
+from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
 from jaxrl_guided.lago.stages import load_data, load_trained, train_prior
 from jaxrl_guided.runtime import cells, files, rundir
-from jaxrl_guided.runtime.config import to_dict
+from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import read_metrics
@@ -134,6 +134,11 @@ def _with_sft(config: PriorConfig, **changes: Any) -> PriorConfig:
     return dataclasses.replace(config, sft=dataclasses.replace(config.sft, **changes))
 
 
+def cell_identity(config: BackboneCell, sources: Sources) -> dict[str, Any]:
+    """What decides a cell's result."""
+    return {"config": to_dict(config), "data": sources.data}
+
+
 def run_backbone(
     config: BackboneCell, data: PathLike, run_dir: PathLike | None, out: PathLike | None = None
 ) -> dict[str, Any]:
@@ -160,18 +165,18 @@ def run_backbone(
     episodes = load_data(data, config.env)
     with validation():
         config.prior.backbone.load(config.seed)
-    source = {"config": to_dict(config), "data": hash_sources(None, data).data}
+    identity = cell_identity(config, hash_sources(None, data))
     with (
-        rundir.open_run(run_dir, f"backbone-{config.row}", source) as run,
+        rundir.open_run(run_dir, f"backbone-{config.row}", identity) as run,
         catch_signals() as stop,
     ):
         try:
-            record = {**source, **_measure(config, episodes, run, stop)}
+            record = {**identity, **_measure(config, episodes, run, stop)}
         except Stopped:  # named by the cell, not by the part that was at work
             raise Stopped(f"the same command goes on with --run_dir={run.path}") from None
         run.write_summary(record, result_text(record))
         if out is not None:
-            cells.write_result(out, config, record)
+            cells.write_result(out, identity, record)
         shutil.rmtree(_work(run), ignore_errors=True)
     return record
 
@@ -296,14 +301,14 @@ _TEXT_TOKENS = 22
 _EVALUATED_TEXTS = sum(len(instruction_set(level)) for level in LEVELS)
 
 
-def make_cells(wanted: Mapping[str, BackboneCell]) -> list[cells.Cell]:
-    """The grid's cells."""
-    return [cells.Cell(name, cell) for name, cell in wanted.items()]
+def make_cells(wanted: Mapping[str, BackboneCell], sources: Sources) -> list[cells.Cell]:
+    """All cells of the grid; with the dataset they decide which results are theirs."""
+    return [cells.Cell(name, cell_identity(cell, sources)) for name, cell in wanted.items()]
 
 
 def estimate_minutes(cell: cells.Cell) -> float:
     """Expected minutes on one core, from the matrix products of the backbone's layers."""
-    config: BackboneCell = cell.config
+    config = from_dict(BackboneCell, cell.config["config"])
     prior, sft = config.prior, config.prior.sft
     shape = NANO if prior.backbone.name == "nano" else PRESETS["smollm2_135m"]
     heads = 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_dim
@@ -342,15 +347,9 @@ def run_in_processes(
     Raises:
       UserError: a bad option, or finished cells are of another configuration or dataset.
     """
-    listed, source = make_cells(wanted), hash_sources(None, data).data
-    for name, record in cells.load_grid(listed, results).items():
-        if record["data"] != source:
-            raise UserError(
-                f"cell {name} in {results} has read another dataset than {data}; give that one, "
-                "or move the old results away"
-            )
+    listed = record_sources(functools.partial(make_cells, wanted), None, data, results)
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
-        return cells.script_command(program, work, cell.id, cell.config, data=data, out=out)
+        return cells.script_command(program, work, cell.id, wanted[cell.id], data=data, out=out)
 
     return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)

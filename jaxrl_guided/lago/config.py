@@ -29,6 +29,7 @@ class Arm:
       learns: trains online with PPO.
       guided: PPO has the prior loss.
       from_bc: the policy starts from behaviour cloning.
+      alone: has the settings that are best for PPO without prior and expert (`AloneConfig`).
       steps_factor: times the budget of environment steps.
       expert_data: uses expert transitions, of which the table states the number.
     """
@@ -37,6 +38,7 @@ class Arm:
     learns: bool = True
     guided: bool = False
     from_bc: bool = False
+    alone: bool = False
     steps_factor: int = 1
     expert_data: Literal["none", "policy", "prior"] = "none"
 
@@ -45,8 +47,9 @@ ARMS = {
     "random": Arm("uniform random", learns=False),
     "bc": Arm("BC", learns=False, from_bc=True, expert_data="policy"),
     "prior": Arm("prior as controller", learns=False, guided=True, expert_data="prior"),
-    "ppo": Arm("PPO"),
-    "ppo_10x": Arm("PPO, 10x steps", steps_factor=10),
+    "ppo": Arm("PPO", alone=True),
+    "ppo_10x": Arm("PPO, 10x steps", alone=True, steps_factor=10),
+    "ppo_same": Arm("PPO, LaGO's settings"),
     "ppo_bc": Arm("PPO from BC", from_bc=True, expert_data="policy"),
     "kickstart": Arm("kickstarting (beta to 0)", guided=True, expert_data="prior"),
     "lago": Arm("LaGO", guided=True, expert_data="prior"),
@@ -222,6 +225,38 @@ class OnlineConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class AloneConfig:
+    """What PPO without prior and expert has instead of `online`'s own.
+
+    What serves it best is not what serves it beside a prior; each is chosen by trials of its own.
+    Arm `ppo_same` keeps `online`'s, so that it differs from `lago` in the loss alone.
+
+    Attributes:
+      hidden: of `network`.
+      learning_rate, scale_reward: of `ppo`.
+      feature_components, feature_scale: as in `OnlineConfig`.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    learning_rate: float = 5e-4
+    scale_reward: bool = False
+    feature_components: int | None = 32
+    feature_scale: float = 1.0
+
+    def applied(self, online: OnlineConfig) -> OnlineConfig:
+        """`online` with these settings."""
+        return dataclasses.replace(
+            online,
+            network=dataclasses.replace(online.network, hidden=self.hidden),
+            ppo=dataclasses.replace(
+                online.ppo, learning_rate=self.learning_rate, scale_reward=self.scale_reward
+            ),
+            feature_components=self.feature_components,
+            feature_scale=self.feature_scale,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class LagoConfig:
     """The whole experiment.
 
@@ -230,20 +265,24 @@ class LagoConfig:
       arms: rows of the table.
       seeds: of every arm.
       seeds_per_cell: seeds that one cell trains side by side.
+      seeds_per_long_cell: the same for arms with more steps than the others.
       processes: run each cell in a process of its own on one core (all in this one if false).
       quick_compile: compile what runs in this process with few optimisations, in half the time.
       data, prior, online: the stages; `online` is filled in for each cell.
+      alone: changes to `online` in arms `ppo` and `ppo_10x`.
     """
 
     pairs: tuple[str, ...] = ("real:goal", "rephrase:goal", "easy:goal", "hard:goal")
     arms: tuple[str, ...] = tuple(ARMS)
     seeds: tuple[int, ...] = (0, 1, 2)
     seeds_per_cell: int = 3
+    seeds_per_long_cell: int = 1
     processes: bool = True
     quick_compile: bool = False
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     prior: PriorConfig = dataclasses.field(default_factory=PriorConfig)
     online: OnlineConfig = dataclasses.field(default_factory=OnlineConfig)
+    alone: AloneConfig = dataclasses.field(default_factory=AloneConfig)
 
     def __post_init__(self) -> None:
         check_level(self.online.env, self.data.level)
@@ -251,8 +290,9 @@ class LagoConfig:
         for name in ("pairs", "arms"):
             if not getattr(self, name):
                 raise ValueError(f"{name} must not be empty")
-        if self.seeds_per_cell < 1:
-            raise ValueError(f"seeds_per_cell must be at least 1, not {self.seeds_per_cell}")
+        for name in ("seeds_per_cell", "seeds_per_long_cell"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.online.bc.episodes > self.data.episodes:
             raise ValueError(
                 f"online.bc.episodes {self.online.bc.episodes} must not be above data.episodes "
@@ -266,15 +306,26 @@ class LagoConfig:
         for pair in self.pairs:
             level, _, reward = pair.partition(":")
             for arm in self.arms:
-                if arm not in ARMS:
-                    raise ValueError(f"arms must be out of {', '.join(ARMS)}, not '{arm}'")
-                size = self.seeds_per_cell if ARMS[arm].learns else len(self.seeds)
+                settings = self.settings(arm)
+                size = self._seeds_together(arm)
                 for first in range(0, len(self.seeds), size):
                     seeds = self.seeds[first : first + size]
                     changes: dict[str, Any] = {"level": level, "reward": reward}
-                    cell = dataclasses.replace(self.online, arm=arm, seeds=seeds, **changes)
+                    cell = dataclasses.replace(settings, seeds=seeds, **changes)
                     found[f"{level}-{reward}-{arm}-{'_'.join(map(str, seeds))}"] = cell
         return found
+
+    def settings(self, arm: str) -> OnlineConfig:
+        """`online` as the arm has it."""
+        if arm not in ARMS:
+            raise ValueError(f"arms must be out of {', '.join(ARMS)}, not '{arm}'")
+        online = self.alone.applied(self.online) if ARMS[arm].alone else self.online
+        return dataclasses.replace(online, arm=arm)
+
+    def _seeds_together(self, arm: str) -> int:
+        if not ARMS[arm].learns:
+            return len(self.seeds)
+        return self.seeds_per_long_cell if ARMS[arm].steps_factor > 1 else self.seeds_per_cell
 
 
 def check_seeds(seeds: tuple[int, ...]) -> None:

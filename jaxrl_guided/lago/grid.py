@@ -1,11 +1,12 @@
 """The online grid of a LaGO experiment: its cells, run here or in processes of their own."""
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, run_cell
+from jaxrl_guided.lago.cell import cell_identity, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.report import (
     draw_curves,
@@ -13,51 +14,21 @@ from jaxrl_guided.lago.report import (
     gather,
     trials_record,
 )
-from jaxrl_guided.runtime import cells, files
-from jaxrl_guided.runtime.config import from_dict, to_dict
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.lago.sources import Sources, load_finished, record_sources
+from jaxrl_guided.runtime import cells
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.signals import catch_signals
 
 Grid = Mapping[str, OnlineConfig]
 """Cells by id."""
 
-SOURCES = "sources.json"
-"""File beside the results with the hashes of what the cells have read."""
-
-_STEPS_PER_MINUTE, _SCORED_PER_MINUTE = 1_900_000, 200_000
+_STEPS_PER_MINUTE, _SCORED_PER_MINUTE = 750_000, 160_000
 """Rates on one core (PPO's environment steps, states scored by a prior of 8 SmolLM2 layers)."""
 
 
 def make_cells(wanted: Grid, sources: Sources) -> list[cells.Cell]:
     """All cells of the grid; with what they read they decide which results are theirs."""
     return [cells.Cell(name, cell_identity(cell, sources)) for name, cell in wanted.items()]
-
-
-def record_sources(wanted: Grid, prior: PathLike, data: PathLike, results: PathLike) -> Sources:
-    """Hashes of what the cells read, kept beside their results: tables need nothing else.
-
-    Raises:
-      UserError: cells are finished that have read something else.
-    """
-    sources, path = hash_sources(prior, data), Path(results) / SOURCES
-    if path.exists():
-        before = _read_sources(results)
-        finished = [name for name in wanted if (Path(results) / f"{name}.json").exists()]
-        for name in finished:
-            if cell_identity(wanted[name], before) != cell_identity(wanted[name], sources):
-                raise UserError(
-                    f"{path} says that cells such as {name} have read another prior or dataset "
-                    f"than {prior} and {data}; give those, or move the old results away"
-                )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(path, to_dict(sources))
-    return sources
-
-
-def _read_sources(results: PathLike) -> Sources:
-    path = Path(results) / SOURCES
-    return from_dict(Sources, files.read_json(path), str(path))
 
 
 def estimate_minutes(cell: cells.Cell) -> float:
@@ -99,7 +70,7 @@ def run_in_processes(
         paths = {"prior": prior, "data": data, "out": out}
         return cells.script_command(program, work, cell.id, wanted[cell.id], **paths)
 
-    listed = make_cells(wanted, record_sources(wanted, prior, data, results))
+    listed = record_sources(functools.partial(make_cells, wanted), prior, data, results)
     return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)
 
 
@@ -114,7 +85,7 @@ def run_here(
 ) -> cells.GridReport:
     """Runs the unfinished cells one after another in this process; see `run_in_processes`."""
     chosen = cells.matching(list(wanted), only)
-    listed = make_cells(wanted, record_sources(wanted, prior, data, results))
+    listed = record_sources(functools.partial(make_cells, wanted), prior, data, results)
     finished = cells.load_grid([cell for cell in listed if cell.id in chosen], results)
     waiting = [name for name in chosen if name not in finished]
     done: list[str] = []
@@ -126,20 +97,6 @@ def run_here(
             run_cell(wanted[name], prior, data, Path(work) / name, out, stop)
             done.append(name)
     return cells.GridReport(tuple(done), tuple(finished), (), tuple(waiting), stop.requested)
-
-
-def _finished(wanted: Grid, results: PathLike) -> dict[str, dict[str, Any]]:
-    """Results of the finished cells by id.
-
-    Raises:
-      UserError: there is none, or one is of another configuration or has read something else.
-    """
-    found = {}
-    if (Path(results) / SOURCES).exists():
-        found = cells.load_grid(make_cells(wanted, _read_sources(results)), results)
-    if not found:
-        raise UserError(f"{results} holds no finished cell of this experiment")
-    return found
 
 
 def report(
@@ -154,7 +111,7 @@ def report(
     Raises:
       UserError: no cell is finished, or results of several configurations are mixed.
     """
-    finished = _finished(wanted, results)
+    finished = load_finished(functools.partial(make_cells, wanted), results)
     records: dict[str, Any] = {}
     for reward in dict.fromkeys(cell.reward for cell in wanted.values()):
         found = gather(list(finished.values()), reward, wanted.values())
@@ -168,4 +125,5 @@ def report(
 def report_trials(wanted: Grid, results: PathLike) -> dict[str, Any]:
     """Record of the tuning trials that are finished; see `report`."""
     title = "Choice of hyper-parameters on Real, reward 'goal'"
-    return trials_record(_finished(wanted, results), title)
+    finished = load_finished(functools.partial(make_cells, wanted), results)
+    return trials_record(finished, title)

@@ -6,6 +6,7 @@ from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.config import (
+    AloneConfig,
     DataConfig,
     EvalConfig,
     LagoConfig,
@@ -21,6 +22,7 @@ SMOKE = LagoConfig(
     pairs=("real:goal",),
     seeds=(0, 1),
     seeds_per_cell=2,
+    seeds_per_long_cell=2,
     processes=False,
     quick_compile=True,
     data=DataConfig(episodes=600),
@@ -46,6 +48,7 @@ SMOKE = LagoConfig(
         bc=BCConfig(episodes=500, updates=50),
         eval=EvalConfig(episodes=32, curve_points=2, curve_episodes=32),
     ),
+    alone=AloneConfig(hidden=(32,)),
 )
 """Everything once, in seconds: random backbone of toy size, hashed features."""
 
@@ -55,7 +58,16 @@ TUNED = OnlineConfig(
     # Half of the visited states are scored: the prior is nearly all of a guided run's work.
     guidance=GuidanceConfig(loss="soft", beta=1.0, prior_fraction=0.5),
 )
-"""Where the trials (`trials.TRIALS`) start from."""
+"""Settings of the arms that have a prior or an expert; see `trials.TRIALS`."""
+
+ALONE = AloneConfig(
+    hidden=(256, 256),
+    learning_rate=1e-3,
+    scale_reward=False,
+    feature_components=None,
+    feature_scale=4.0,
+)
+"""What PPO alone has instead, the best of its own trials."""
 
 DEMO = LagoConfig(
     arms=("random", "bc", "prior", "ppo", "ppo_bc", "lago"),  # the others take long
@@ -70,6 +82,7 @@ DEMO = LagoConfig(
         easy_steps=16_384,
         eval=EvalConfig(episodes=400, curve_points=8, curve_episodes=100),
     ),
+    alone=ALONE,
 )
 """Real pretrained backbone, small budgets: under twenty minutes on two cores."""
 
@@ -84,10 +97,12 @@ FULL = LagoConfig(
     ),
     seeds=tuple(range(10)),
     seeds_per_cell=5,
+    seeds_per_long_cell=2,
     prior=PriorConfig(
         history="none", sft=SFTConfig(max_updates=4_000, row_steps=32, lr=3e-3, eval_every=200)
     ),
     online=TUNED,
+    alone=ALONE,
 )
 """The reported experiment, in cells."""
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxrl_guided.lago.config import ARMS
 from jaxrl_guided.runtime.stats import Estimate, bootstrap, paired_difference
 
-RIVALS = ("ppo", "ppo_bc", "kickstart", "prior")
-"""What LaGO is compared with: same steps, same data, same prior, the prior itself."""
+RIVALS = ("ppo", "ppo_same", "ppo_bc", "kickstart", "prior")
+"""What LaGO is compared with: same steps, all but the loss, same data, same prior, the prior."""
 
 ONE_RUN = ("prior",)
 """Arms that are one frozen policy, the same for every seed."""

@@ -1,8 +1,8 @@
-"""Trials from which PPO's and LaGO's settings are chosen.
+"""Trials from which the settings of PPO, LaGO and behaviour cloning are chosen.
 
-All train on Real with `reward="goal"` and seeds that no reported run uses, and are judged on the
-goals and sentence patterns of Real that are held out for choosing. PPO has more trials than LaGO;
-each has a setting of its own, which serves all levels.
+All use Real with `reward="goal"` and seeds that no reported run uses, and are judged on the goals
+and sentence patterns of Real that prior and cloned policies do not see. PPO has more trials than
+LaGO; each has a setting of its own, which serves all levels.
 """
 
 import dataclasses
@@ -61,4 +61,12 @@ def _lago_trials() -> dict[str, OnlineConfig]:
     }
 
 
-TRIALS = _ppo_trials() | _lago_trials()
+def _bc_trials() -> dict[str, OnlineConfig]:
+    features = {"vectors": _FEATURES["vectors"], "components": {}}
+    return {
+        f"bc-{hidden[0]}-{name}": _trial("bc", hidden, **features[name])
+        for hidden, name in itertools.product((_SMALL, _LARGE), features)
+    }
+
+
+TRIALS = _ppo_trials() | _lago_trials() | _bc_trials()

@@ -11,8 +11,9 @@ from jaxrl_guided.backbones.hf import export_hf
 from jaxrl_guided.backbones.load import NANO, load_backbone
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
-from jaxrl_guided.lago.cell import Sources, cell_identity
+from jaxrl_guided.lago.cell import cell_identity
 from jaxrl_guided.lago.presets import SMOKE
+from jaxrl_guided.lago.sources import Sources
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.config import to_dict
 from tests.backbones import gguf_files
@@ -172,7 +173,7 @@ CASES = [
     (["grid", "lago_tune", "--table_only"], r"lago_tune holds no finished cell"),
     (["grid", "lago_clevr", "--table_only", "--prior=prior"], r"reads no --prior; leave it out"),
     (["grid", "lago_backbones", "--table_only", "--only=nano"], r"reads no --only; leave it out"),
-    (["grid", "lago_backbones", "--table_only"], r"no cell of the backbone comparison is finished"),
+    (["grid", "lago_backbones", "--table_only"], r"lago_backbones holds no finished cell"),
     (["grid", "lago_backbones", "--prior=prior"], r"trains its priors and reads no --prior"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # What a stage writes.

@@ -10,8 +10,9 @@ import time
 import pytest
 from PIL import Image
 
-from jaxrl_guided.lago.cell import Sources, cell_identity
+from jaxrl_guided.lago.cell import cell_identity
 from jaxrl_guided.lago.presets import FULL, SMOKE
+from jaxrl_guided.lago.sources import Sources
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
 from tests.experiments import scripts

@@ -18,6 +18,7 @@ from jaxrl_guided.lago.comparison import (
     SEEDS,
     BackboneCell,
     backbone_cells,
+    cell_identity,
     estimate_minutes,
     make_cells,
     result_text,
@@ -25,6 +26,7 @@ from jaxrl_guided.lago.comparison import (
     run_in_processes,
 )
 from jaxrl_guided.lago.prior import split_trainable
+from jaxrl_guided.lago.sources import Sources, hash_sources
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
@@ -42,6 +44,9 @@ TINY = BackboneCell(
 )
 
 
+READ = Sources(data="hash of data")
+
+
 @pytest.fixture
 def data(tmp_path, toy_family):
     path = tmp_path / "data"
@@ -53,7 +58,7 @@ def test_a_cell_measures_everything_and_keeps_no_weights(tmp_path, data):
     run, out = tmp_path / "run", tmp_path / "out.json"
     record = run_backbone(TINY, data, run, out)
     written = files.read_json(out)
-    assert written.pop("config_hash") == cells.Cell("x", TINY).hash
+    assert written.pop("config_hash") == make_cells({"x": TINY}, hash_sources(None, data))[0].hash
     del written["git"]
     assert written == json.loads(json.dumps(record)) == files.read_json(run / "summary.json")
     assert from_dict(BackboneCell, written["config"]) == TINY
@@ -133,7 +138,7 @@ def test_rows_differ_in_the_backbone_only():
     wanted = backbone_cells()
     assert len(wanted) == len(ROWS) * len(SEEDS) == 21
     assert set(wanted) == {f"{row}-{seed}" for row in ROWS for seed in SEEDS}
-    assert len({cell.hash for cell in make_cells(wanted)}) == 21
+    assert len({cell.hash for cell in make_cells(wanted, READ)}) == 21
     equal = set()
     for name, cell in wanted.items():
         assert name == f"{cell.row}-{cell.seed}"
@@ -178,7 +183,7 @@ def test_every_row_can_be_built(name):
 
 
 def test_estimates_follow_the_matrix_products():
-    minutes = {cell.id: estimate_minutes(cell) for cell in make_cells(backbone_cells())}
+    minutes = {cell.id: estimate_minutes(cell) for cell in make_cells(backbone_cells(), READ)}
     assert max(minutes.values()) <= 30
     assert minutes["nano-full-0"] == pytest.approx(2, abs=0.1)
     assert minutes["smollm2-8-full-0"] > minutes["smollm2-8-lora-0"]
@@ -201,8 +206,9 @@ def test_cells_of_another_dataset_are_refused_before_any_work(tmp_path, monkeypa
     expert_episodes().save(tmp_path / "data")
     results = tmp_path / "results"
     results.mkdir()
-    cells.write_result(results / "a-1.json", TINY, {"data": "another hash"})
-    with pytest.raises(UserError, match=r"cell a-1 in .* has read another dataset than .*data"):
+    files.write_json(results / "sources.json", to_dict(READ))
+    cells.write_result(results / "a-1.json", cell_identity(TINY, READ), {})
+    with pytest.raises(UserError, match=r"a-1 have read something else than .*data; give"):
         run_in_processes({"a-1": TINY}, tmp_path / "data", tmp_path / "work", results, ["program"])
     assert not (tmp_path / "work").exists()
 

@@ -10,6 +10,7 @@ from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import (
     ARMS,
     HARD_FAMILIES,
+    AloneConfig,
     DataConfig,
     EvalConfig,
     LagoConfig,
@@ -34,9 +35,9 @@ def test_every_preset_survives_json_and_its_levels_exist(name):
 def test_the_cells_of_the_reported_experiment():
     cells = FULL.cells()
     learning = [name for name, arm in ARMS.items() if arm.learns]
-    assert len(cells) == 6 * (2 * len(learning) + len(ARMS) - len(learning))
+    assert len(cells) == 6 * (2 * (len(learning) - 1) + 5 + len(ARMS) - len(learning))
     assert "real-goal-lago-0_1_2_3_4" in cells
-    assert "hard-goal-ppo_10x-5_6_7_8_9" in cells
+    assert "hard-goal-ppo_10x-8_9" in cells
     assert "rephrase-distance-prior-0_1_2_3_4_5_6_7_8_9" in cells
     pairs = {(cell.level, cell.reward) for cell in cells.values()}
     assert pairs == {
@@ -51,12 +52,22 @@ def test_the_cells_of_the_reported_experiment():
     for cell in cells.values():
         seeds[cell.level, cell.reward, cell.arm] += cell.seeds
     assert all(sorted(found) == list(range(10)) for found in seeds.values())
-    # Arms differ in nothing but their name, their level and their seeds.
-    same = {
-        dataclasses.replace(c, arm="ppo", level="real", reward="goal", seeds=(0,))
-        for c in cells.values()
-    }
-    assert same == {dataclasses.replace(FULL.online, arm="ppo")}
+    # Arms differ in nothing but their name, their level and their seeds, and in what is best alone.
+    settings = {False: set(), True: set()}
+    for cell in cells.values():
+        same = {"arm": "lago", "level": "real", "reward": "goal", "seeds": (0,)}
+        settings[ARMS[cell.arm].alone].add(dataclasses.replace(cell, **same))
+    assert settings == {False: {FULL.online}, True: {FULL.alone.applied(FULL.online)}}
+
+
+def test_only_ppo_learns_alone_and_its_budget_is_that_of_all():
+    assert [name for name, arm in ARMS.items() if arm.alone] == ["ppo", "ppo_10x"]
+    assert AloneConfig().applied(OnlineConfig()) == OnlineConfig()
+    for preset in (DEMO, FULL):
+        ours, theirs = preset.settings("ppo"), preset.settings("lago")
+        budget = ("total_steps", "num_envs", "rollout_steps", "epochs", "minibatches")
+        assert [getattr(ours.ppo, x) == getattr(theirs.ppo, x) for x in budget] == [True] * 5
+        assert (ours.easy_steps, ours.eval) == (theirs.easy_steps, theirs.eval)
 
 
 def test_seeds_are_shared_out_to_cells():
@@ -69,6 +80,8 @@ def test_seeds_are_shared_out_to_cells():
         "easy-goal-ppo-2",
     ]
     assert config.cells()["easy-goal-ppo-2"].seeds == (2,)
+    config = dataclasses.replace(config, arms=("ppo_10x",), seeds_per_long_cell=1)
+    assert [cell.seeds for cell in config.cells().values()] == [(3,), (1,), (2,)]
 
 
 def test_steps_and_evaluation_levels_of_an_arm():
@@ -89,7 +102,7 @@ def test_demo_and_full_compare_with_at_least_three_seeds():
     assert len(DEMO.seeds) >= 3
     assert FULL.seeds == tuple(range(10))
     assert set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
-    assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "kickstart"}
+    assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "ppo_same", "kickstart"}
     assert {pair.partition(":")[0] for pair in DEMO.pairs} == set(MEAN)
 
 
@@ -100,7 +113,7 @@ def test_trials_see_real_alone_and_seeds_of_their_own():
     assert not set(TUNING_SEEDS) & set(FULL.seeds)
     counts = collections.Counter(t.arm for t in TRIALS.values())
     assert counts["ppo"] >= counts["lago"] > 0
-    assert set(counts) == {"ppo", "lago"}
+    assert set(counts) == {"ppo", "lago", "bc"}
     assert len(set(TRIALS.values())) == len(TRIALS)
 
 
@@ -142,6 +155,7 @@ def test_an_online_run_that_makes_no_sense_is_refused(changes, message):
         ({"arms": ("ppo", "sac")}, "arms must be out of .*, not 'sac'"),
         ({"seeds": (0, 0)}, "seeds must be different"),
         ({"seeds_per_cell": 0}, "seeds_per_cell must be at least 1"),
+        ({"seeds_per_long_cell": 0}, "seeds_per_long_cell must be at least 1"),
         ({"data": DataConfig(level="medium")}, "unknown 'clevr/medium'"),
         ({"data": DataConfig(episodes=6_399)}, "online.bc.episodes 6400 must not be above"),
     ],

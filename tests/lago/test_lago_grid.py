@@ -1,7 +1,7 @@
 """The grid: which cells run, with which commands, and that results are never mixed."""
 
 import dataclasses
-import hashlib
+import functools
 import os
 import signal
 
@@ -9,10 +9,11 @@ import pytest
 
 from jaxrl_guided.lago import cell as cell_module
 from jaxrl_guided.lago import grid
-from jaxrl_guided.lago.cell import Sources, cell_identity, hash_sources, load_inputs, run_cell
+from jaxrl_guided.lago.cell import cell_identity, load_inputs, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.presets import FULL
+from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
@@ -68,20 +69,6 @@ def test_a_cell_depends_on_what_its_arm_reads_and_on_nothing_else():
     assert changed(hashes(prior="other")) == {"prior", "lago", "kickstart"}
     assert changed(hashes(data="other")) == {"bc", "ppo_bc"}
     assert changed(hashes()) == set()
-
-
-def test_sources_are_the_contents_of_the_directories(prior, data):
-    found = hash_sources(prior, data)
-    index = (data / "dataset.json").read_bytes()
-    assert found.data == hashlib.sha256(index).hexdigest()
-    assert hash_sources(None, None) == Sources(None, None)
-    (prior / "prior.json").write_text((prior / "prior.json").read_text() + "\n")
-    changed = hash_sources(prior, data)
-    assert (changed.prior == found.prior, changed.data == found.data) == (False, True)
-    expert_episodes(seed=1).save(data.parent / "other")
-    assert hash_sources(prior, data.parent / "other").data != found.data
-    with pytest.raises(UserError, match=r"cannot read .*nothing/dataset.json"):
-        hash_sources(prior, data.parent / "nothing")
 
 
 def test_estimates_grow_with_steps_seeds_and_guidance():
@@ -191,12 +178,16 @@ def test_finished_cells_are_not_joined_by_ones_that_read_something_else(
     results.mkdir()
     files.write_json(results / "sources.json", to_dict(READ))
     # Nothing is finished, or what has read nothing: another prior may take over.
-    assert grid.record_sources(wanted, prior, data, results) == hash_sources(prior, data)
+    make, reads = functools.partial(grid.make_cells, wanted), hash_sources(prior, data)
+    assert record_sources(make, prior, data, results) == make(reads)
     write(wanted, "w", results, [0.5, 0.5])
-    assert grid.record_sources(wanted, prior, data, results) == hash_sources(prior, data)
+    assert record_sources(make, prior, data, results) == make(reads)
+    assert files.read_json(results / "sources.json") == to_dict(reads)
     write(wanted, "x", results, [0.5, 0.5])
     for run in (grid.run_here, lambda *given: grid.run_in_processes(*given, ("train",))):
-        with pytest.raises(UserError, match=r"sources.json says .* x have read another prior or"):
+        with pytest.raises(
+            UserError, match=r"sources.json says .* x have read something else than"
+        ):
             run(wanted, prior, data, tmp_path / "work", results)
     assert files.read_json(results / "sources.json") == to_dict(READ)
     assert not (tmp_path / "work").exists()
