@@ -56,7 +56,7 @@ TUNED = OnlineConfig(
     network=NetworkConfig(hidden=(256, 256)),
     ppo=PPOConfig(learning_rate=1e-3, entropy_weight=0.0, scale_reward=True),
     # Half of the visited states are scored: the prior is nearly all of a guided run's work.
-    guidance=GuidanceConfig(loss="soft", beta=1.0, prior_fraction=0.5),
+    guidance=GuidanceConfig(loss="soft", beta=3.0, prior_fraction=0.5),
 )
 """Settings of the arms that have a prior or an expert; see `trials.TRIALS`."""
 

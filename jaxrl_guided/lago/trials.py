@@ -21,7 +21,8 @@ _FEATURES: dict[str, dict[str, Any]] = {
     "vectors": {"feature_components": None, "feature_scale": 4.0},
     "components": {"feature_scale": 0.3},
 }
-_LOSSES = (("soft", 0.3), ("soft", 1.0), ("soft", 3.0), ("nll", 1.0))
+_SMALL_LOSSES = (("soft", 0.3), ("soft", 1.0), ("soft", 3.0), ("nll", 1.0))
+_LARGE_LOSSES = (*_SMALL_LOSSES, ("soft", 10.0))  # 3 was the best, and the end of the range
 
 
 def _trial(arm: str, hidden: tuple[int, int], **changes: Any) -> OnlineConfig:
@@ -57,7 +58,8 @@ def _lago_trials() -> dict[str, OnlineConfig]:
 
     return {
         f"lago-{hidden[0]}-{loss}-beta{beta}": _trial("lago", hidden, guidance=guidance(loss, beta))
-        for hidden, (loss, beta) in itertools.product((_SMALL, _LARGE), _LOSSES)
+        for hidden, losses in ((_SMALL, _SMALL_LOSSES), (_LARGE, _LARGE_LOSSES))
+        for loss, beta in losses
     }
 
 

@@ -29,7 +29,7 @@ def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
     uses_run_dir = name in ("train_prior", "train_online", "lago", "compare_backbone")
     assert ("--run_dir" in result.stdout) == uses_run_dir
     if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
-        assert "--preset: <demo|smoke|full|full_30>" in result.stdout
+        assert "--preset: <demo|smoke|full|full_30" in result.stdout
         assert "--config." in result.stdout
     assert not list(tmp_path.iterdir())
 
@@ -190,8 +190,10 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(cell):
             process.kill()
             process.communicate()
             kills += 1
-            continue
-        assert process.returncode == 0
+            if not (cell / "killed.json").exists():  # else it was about to end
+                continue
+        else:
+            assert process.returncode == 0
         break
     else:
         scripts.run(cell, "train_online", *arguments("killed"))

@@ -77,7 +77,8 @@ def test_estimates_grow_with_steps_seeds_and_guidance():
     five = "0_1_2_3_4"
     ppo, lago = (minutes[f"real-goal-{arm}-{five}"] for arm in ("ppo", "lago"))
     assert lago > ppo > minutes[f"easy-goal-ppo-{five}"]
-    assert minutes[f"real-goal-ppo_10x-{five}"] - 0.5 == pytest.approx(10 * (ppo - 0.5))
+    longer = minutes["real-goal-ppo_10x-0_1"] - 0.5
+    assert longer == pytest.approx(10 * (ppo - 0.5) * 2 / 5)
 
 
 def test_the_reported_grid_fits_into_a_night_on_two_cores_and_cells_into_half_an_hour():
