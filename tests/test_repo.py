@@ -1,5 +1,6 @@
 """The repository as a whole: nothing of one machine in it, every preset can be built."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -7,7 +8,7 @@ import subprocess
 
 import pytest
 
-from jaxrl_guided.lago.presets import PRESETS
+from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS
 from jaxrl_guided.lago.trials import TRIALS
 from jaxrl_guided.runtime import config as config_lib
 
@@ -82,6 +83,30 @@ def configurations():
         found |= {f"{name}-{part}": value for part, value in parts.items()}
         found |= {f"{name}-{cell}": value for cell, value in preset.cells().items()}
     return found
+
+
+def test_the_presets_hold_what_the_trials_have_chosen():
+    """PPO has the best of its trials; the others one that is as good, within the interval."""
+    record = json.loads((ROOT / "benchmarks/results/lago_tune.json").read_text())
+    shown = {name: re.findall(r"[\d.]+", success) for name, success, *_ in record["rows"]}
+    assert set(shown) == set(TRIALS)
+    for arm, best in record["best"].items():
+        settings = FULL.settings(arm)
+        place = {"seeds": settings.seeds, "judge_levels": settings.judge_levels}
+        (ours,) = (
+            name
+            for name, trial in TRIALS.items()
+            if dataclasses.replace(trial, **place).used() == settings.used()
+        )
+        if arm == "ppo":
+            assert ours == best
+        else:
+            low, mean = float(shown[best][1]), float(shown[ours][0])
+            assert mean >= low, (ours, best)
+    assert set(record["best"]) == {"ppo", "lago", "bc"}
+    assert DEMO.alone == FULL.alone
+    for part in ("network", "guidance", "feature_components", "feature_scale"):
+        assert getattr(DEMO.online, part) == getattr(FULL.online, part)
 
 
 def test_every_preset_survives_json():
