@@ -7,8 +7,8 @@ from absl import flags
 
 from jaxrl_guided.lago.config import check_level
 from jaxrl_guided.lago.presets import PRESETS
-from jaxrl_guided.runtime import app, config
-from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime import app, config, files
+from jaxrl_guided.runtime.errors import validation
 
 _ENV = flags.DEFINE_enum("env", "clevr", ["clevr"], "Environment family.")
 _OUT = flags.DEFINE_string("out", None, "Dataset directory to write.", required=True)
@@ -18,15 +18,12 @@ _CONFIG = config.define({name: preset.data for name, preset in PRESETS.items()})
 
 def run() -> None:
     """Collects, saves and says how well the expert did."""
-    from pathlib import Path
-
     from jaxrl_guided.lago.stages import collect_data
 
     settings = _CONFIG.build()
     with validation():
         check_level(_ENV.value, settings.level)
-    if Path(_OUT.value).exists():
-        raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
+    files.check_new(_OUT.value, "out")
     episodes = collect_data(settings, _HORIZON.value, _OUT.value)
     meta = episodes.metadata
     print(

@@ -16,8 +16,9 @@ _CACHE = flags.DEFINE_string("compile_cache", None, "Directory for compiled prog
 def run() -> None:
     """Measures and prints the numbers."""
     from jaxrl_guided.lago.comparison import BackboneCell, result_text, run_backbone
-    from jaxrl_guided.runtime import compile_cache, config, files
+    from jaxrl_guided.runtime import compile_cache, config, files, signals
 
+    signals.end_with_parent()
     cell = config.from_dict(BackboneCell, files.read_json(_CELL.value), "--cell")
     if _CACHE.value:
         compile_cache.enable(_CACHE.value)

@@ -30,13 +30,16 @@ def run() -> None:
     """Prints success, return and length; greedy and sampled."""
     if (_ONLINE.value is None) == (_PRIOR.value is None):
         raise UserError("give one of --online and --prior")
-    if _OUT.value and Path(_OUT.value).exists():
-        raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
+    if _OUT.value:
+        files.check_new(_OUT.value, "out")
     if _ONLINE.value:
         if given := _CONFIG.given():
             raise UserError(f"--online reads the run's configuration; leave out {', '.join(given)}")
         settings = _settings_of(Path(_ONLINE.value))
     else:
+        for name in ("arm", "eval.episodes"):
+            if f"--config.{name}" in _CONFIG.given():
+                raise UserError(f"--prior acts itself in --episodes; leave out --config.{name}")
         settings = dataclasses.replace(_CONFIG.build(), arm="prior")
     with validation():
         levels = tuple(_LEVELS.value or settings.eval_levels)
@@ -67,7 +70,10 @@ def _settings_of(run_dir: Path) -> OnlineConfig:
             f"--online={run_dir} holds no policy: it is no run of train_online, is not finished, "
             "or its arm has none"
         )
-    return config.from_dict(OnlineConfig, files.read_json(summary)["config"], str(summary))
+    record = files.read_json(summary)
+    if not isinstance(record, dict) or "config" not in record:
+        raise UserError(f"{summary} is damaged, it has no config; run train_online again")
+    return config.from_dict(OnlineConfig, record["config"], str(summary))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from absl import flags
 
 from jaxrl_guided.lago import comparison, grid
 from jaxrl_guided.lago.comparison_report import comparison_record
+from jaxrl_guided.lago.online import check_inputs
 from jaxrl_guided.lago.presets import FULL, FULL_30
 from jaxrl_guided.lago.report import as_text
 from jaxrl_guided.lago.sources import load_finished
@@ -70,9 +71,10 @@ def run(name: str) -> None:
                 )
     results = RESULTS / "cells" / name
     done = None if _TABLE_ONLY.value else _run_cells(name, results)
-    for title, record in _tables(name, results).items():
-        files.write_json(RESULTS / f"{title}.json", record)
-        print(as_text(record))
+    if done is None or any((results / f"{cell}.json").exists() for cell in GRIDS[name]()):
+        for title, record in _tables(name, results).items():
+            files.write_json(RESULTS / f"{title}.json", record)
+            print(as_text(record))
     if done is not None and done.failed:
         raise SystemExit(1)
     if done is not None and done.stopped:
@@ -88,13 +90,16 @@ def _run_cells(name: str, results: Path) -> cells.GridReport:
         "max_minutes": _MAX_MINUTES.value,
     }
     cells.matching(list(wanted), _ONLY.value)
-    load_data(_DATA.value)
+    cells.check_minutes(_MAX_MINUTES.value)
+    expert = load_data(_DATA.value)
     if name == BACKBONES:
         program = (sys.executable, "-m", "experiments.compare_backbone")
         done = comparison.run_in_processes(wanted, _DATA.value, work, results, program, **options)
     else:
         prior = _PRIOR.value or (_PRIOR_30 if name == FULL_30_LAYERS else _PRIOR_8)
-        load_trained(prior)
+        trained = load_trained(prior)
+        for cell in wanted.values():
+            check_inputs(cell, trained, expert)
         program = (sys.executable, "-m", "experiments.train_online")
         done = grid.run_in_processes(wanted, prior, _DATA.value, work, results, program, **options)
     print(f"{len(done.done)} done, {len(done.failed)} failed, {len(done.left)} left")

@@ -29,6 +29,12 @@ _CORES = flags.DEFINE_integer(
 _ONLY = flags.DEFINE_string("only", "", "Run only cells whose id matches this expression.")
 _MAX_MINUTES = flags.DEFINE_float("max_minutes", float("inf"), "Start no cell after this time.")
 _CONFIG = config.define(PRESETS)
+_PER_CELL = {
+    "arm": "--config.arms",
+    "seeds": "--config.seeds",
+    "level": "--config.pairs",
+    "reward": "--config.pairs",
+}
 
 
 def run() -> None:
@@ -53,12 +59,16 @@ def _check(settings: LagoConfig) -> None:
     """Raises UserError for whatever can be known before anything is written."""
     from jaxrl_guided.lago.online import check_horizon, check_inputs
     from jaxrl_guided.lago.stages import check_learned_level, load_data, load_trained
-    from jaxrl_guided.runtime.cells import matching
+    from jaxrl_guided.runtime.cells import check_minutes, matching
     from jaxrl_guided.runtime.errors import UserError
 
+    for field, instead in _PER_CELL.items():
+        if f"--config.online.{field}" in _CONFIG.given():
+            raise UserError(f"--config.online.{field} differs from cell to cell; give {instead}")
     if _CORES.value and not settings.processes:
         raise UserError("--cores needs --config.processes=true; else all cells run in this process")
     matching(list(settings.cells()), _ONLY.value)
+    check_minutes(_MAX_MINUTES.value)
     check_learned_level(settings.data.level, "--config.data")
     episodes = load_data(_DATA.value) if _DATA.value else None
     prior = load_trained(_PRIOR.value) if _PRIOR.value else None

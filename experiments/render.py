@@ -11,7 +11,7 @@ from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
 
 _ENV = flags.DEFINE_string("env", "clevr/real", "Environment, clevr/LEVEL.")
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of the episode.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the episode.", 0, 2**31 - 1)
 _POLICY = flags.DEFINE_enum("policy", "expert", ["expert", "random"], "Who acts.")
 _OUT = flags.DEFINE_string("out", ".", "Directory for episode.gif and episode.png.")
 
@@ -27,8 +27,11 @@ def run() -> None:
         make(_ENV.value)
         if not _ENV.value.startswith("clevr/"):
             raise UserError(f"--env: only clevr/LEVEL can be drawn, not '{_ENV.value}'")
-        out = pathlib.Path(_OUT.value)
+    out = pathlib.Path(_OUT.value)
+    try:
         out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out={out} cannot be made: {error.strerror}") from error
     text, frames = drawing.play(_ENV.value, _POLICY.value, _SEED.value)
     first, *others = drawing.moving(text, frames)
     first.save(

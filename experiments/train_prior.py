@@ -4,13 +4,11 @@ python -m experiments.train_prior --data=data/real --out=priors/smollm2 --run_di
 """
 
 import dataclasses
-from pathlib import Path
 
 from absl import flags
 
 from jaxrl_guided.lago.presets import PRESETS
-from jaxrl_guided.runtime import app, config
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime import app, config, files
 
 _DATA = flags.DEFINE_string("data", None, "Dataset directory from `collect`.", required=True)
 _OUT = flags.DEFINE_string("out", None, "Prior directory to write.", required=True)
@@ -29,10 +27,9 @@ def run() -> None:
     if _BACKBONE.value:
         choice = dataclasses.replace(settings.backbone, name=_BACKBONE.value)
         settings = dataclasses.replace(settings, backbone=choice)
-    if Path(_OUT.value).exists():
-        raise UserError(f"--out={_OUT.value} exists; choose another or remove it")
     episodes = load_data(_DATA.value)
     settings.backbone.load()
+    files.check_new(_OUT.value, "out")
     with (
         rundir.open_run(app.RUN_DIR.value, "prior", settings) as run_dir,
         signals.catch_signals() as stop,

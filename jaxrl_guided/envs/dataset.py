@@ -199,6 +199,11 @@ def _read_index(path: Path) -> dict[str, Any]:
     found = index.get("format") if isinstance(index, dict) else None
     if found != FORMAT:
         raise ValueError(f"{path}: has format {found!r}; this version reads {FORMAT!r}")
+    for name in ("metadata", "arrays"):
+        if not isinstance(index.get(name), dict):
+            raise ValueError(f"{path}: is damaged, it has no {name}")
+    if not all(isinstance(described, dict) for described in index["arrays"].values()):
+        raise ValueError(f"{path}: is damaged, it describes no arrays")
     return index
 
 
@@ -211,8 +216,8 @@ def _read_array(path: Path, described: dict[str, Any]) -> np.ndarray:
         raise ValueError(f"{path}: is truncated or no .npy file ({error})") from error
     found = _describe(array)
     for key, value in described.items():
-        if found[key] != value:
-            raise ValueError(f"{path}: {key} is {found[key]}, but was written as {value}")
+        if found.get(key) != value:
+            raise ValueError(f"{path}: {key} is {found.get(key)}, but was written as {value}")
     return array
 
 

@@ -58,6 +58,8 @@ def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     key, _, environment = name.partition("/")
     if key not in _FAMILIES or environment not in _FAMILIES[key].list_names():
         raise ValueError(f"environment: unknown '{name}'; choose one of {', '.join(names())}")
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+        raise ValueError(f"num_envs must be a whole number from 1, not {num_envs!r}")
     return _FAMILIES[key].make(environment, num_envs, **options)
 
 

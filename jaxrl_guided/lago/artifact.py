@@ -168,7 +168,8 @@ def load_prior(
         )
     weights = path / "prior.safetensors"
     try:
-        parts = {"adapters": {}} | _unflatten(load_file(weights))
+        stored = _unflatten(load_file(weights))
+        parts = {"adapters": {}} | stored
     except (OSError, SafetensorError) as error:
         raise PriorError(f"prior weights {weights} cannot be read ({error})") from None
     backbone = card.choice.load(card.seed)
@@ -191,6 +192,9 @@ def load_prior(
         raise PriorError(
             f"prior weights {weights} do not have the arrays that {path / 'prior.json'} states"
         )
+    trained = {name: part for name, part in parts.items() if name in stored}
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained)):
+        raise PriorError(f"prior weights {weights} are damaged, some are not finite")
     return card, jax.tree.map(jnp.asarray, Prior(**parts)), backbone.tokenizer
 
 

@@ -72,7 +72,10 @@ def expert_steps(episodes: Episodes, held_out: np.ndarray) -> tuple[Batch, Batch
 def clone(
     network: Network, config: BCConfig, train: Batch, held_out: Batch, key: jax.Array
 ) -> tuple[Policy, jax.Array]:
-    """The cloned policy (its critic is untrained) and its held-out loss; may be vmapped."""
+    """The cloned policy (its critic is untrained) and its held-out loss; may be vmapped.
+
+    The loss is not finite where cloning has diverged.
+    """
     optimiser = optax.adam(config.learning_rate)
     normaliser = update_normaliser(init_normaliser(network.observation_space), train[0])
     train, held_out = ((normalise(normaliser, obs), action) for obs, action in (train, held_out))
@@ -93,7 +96,7 @@ def clone(
         learning, _ = jax.lax.scan(update, learning, keys)
         now = loss(learning[0], held_out)
         best = jax.tree.map(lambda new, old: jnp.where(now < least, new, old), learning[0], best)
-        return (learning, best, jnp.minimum(now, least)), None
+        return (learning, best, jnp.minimum(now, least)), None  # NaN stays NaN
 
     init_key, key = jax.random.split(key)
     params = network.init(init_key)

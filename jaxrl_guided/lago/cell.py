@@ -1,7 +1,6 @@
 """One cell of the online grid: reads what earlier stages wrote, runs an arm, writes its result."""
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 from jaxrl_guided.envs.dataset import Episodes
@@ -10,9 +9,8 @@ from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.online import check_inputs, run_arm
 from jaxrl_guided.lago.sources import Sources, hash_sources
 from jaxrl_guided.lago.stages import load_data, load_trained
-from jaxrl_guided.runtime import cells, rundir
+from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import to_dict
-from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.signals import StopFlag, catch_signals
 
@@ -61,8 +59,8 @@ def run_cell(
       UserError: bad input, found before anything is written.
       Stopped: by a signal; the same call goes on.
     """
-    if out is not None and Path(out).exists():
-        raise UserError(f"--out={out} exists; choose another or remove it")
+    if out is not None:
+        files.check_new(out, "out")
     trained, expert = load_inputs(config, prior, data)
     read = hash_sources(prior if trained else None, data if expert else None)
     identity = cell_identity(config, read)

@@ -28,7 +28,7 @@ from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
 from jaxrl_guided.lago.stages import load_data, load_trained, train_prior
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import from_dict, to_dict
-from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.errors import validation
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import read_metrics
 from jaxrl_guided.runtime.rundir import RunDir
@@ -160,8 +160,8 @@ def run_backbone(
       UserError: bad input, found before anything is written.
       Stopped: by a signal; the same call goes on.
     """
-    if out is not None and Path(out).exists():
-        raise UserError(f"--out={out} exists; choose another or remove it")
+    if out is not None:
+        files.check_new(out, "out")
     episodes = load_data(data, config.env)
     with validation():
         config.prior.backbone.load(config.seed)

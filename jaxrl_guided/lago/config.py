@@ -17,6 +17,7 @@ from jaxrl_guided.runtime.config import to_dict
 
 REWARDS = ("goal", "distance")
 FINETUNE = get_args(Finetune)
+LARGEST_SEED = 999_999_999  # cloning and evaluation draw from keys above it
 HARD_FAMILIES = ("hard-two", "hard-three", "hard-order", "hard-sort")
 
 
@@ -75,8 +76,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, not {self.episodes}")
-        if not 0 <= self.random_fraction <= 1:
-            raise ValueError(f"random_fraction must be in [0, 1], not {self.random_fraction}")
+        if not 0 <= self.random_fraction < 1:
+            raise ValueError(f"random_fraction must be in [0, 1), not {self.random_fraction}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,11 +180,12 @@ class OnlineConfig:
         for name in ("feature_size", "feature_scale", "horizon", "easy_steps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        size = self.feature_size if self.features == "hashed" else MINILM_DIM
-        if self.feature_components is not None and not 0 < self.feature_components <= size:
+        # Whitening the smallest components would only make noise of them larger.
+        most = (self.feature_size if self.features == "hashed" else MINILM_DIM) // 2
+        if self.feature_components is not None and not 0 < self.feature_components <= most:
             raise ValueError(
-                f"feature_components must be None or lie between 1 and {size}, "
-                f"not {self.feature_components}"
+                f"feature_components must be None or lie between 1 and {most}, half of the "
+                f"vector, not {self.feature_components}"
             )
         if not 0 < self.kickstart_end <= 1:
             raise ValueError(f"kickstart_end must be in (0, 1], not {self.kickstart_end}")
@@ -285,6 +287,10 @@ class LagoConfig:
     alone: AloneConfig = dataclasses.field(default_factory=AloneConfig)
 
     def __post_init__(self) -> None:
+        try:
+            self.alone.applied(self.online)
+        except ValueError as error:
+            raise ValueError(f"alone: {error}") from error
         check_level(self.online.env, self.data.level)
         check_seeds(self.seeds)
         for name in ("pairs", "arms"):
@@ -330,8 +336,8 @@ class LagoConfig:
 
 def check_seeds(seeds: tuple[int, ...]) -> None:
     """Raises ValueError unless there are seeds, all different and not negative."""
-    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-        raise ValueError(f"seeds must be different numbers from 0, not {seeds}")
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+        raise ValueError(f"seeds must be different numbers from 0 to {LARGEST_SEED}, not {seeds}")
 
 
 def check_level(env: str, level: str) -> None:

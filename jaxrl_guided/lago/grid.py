@@ -84,6 +84,7 @@ def run_here(
     max_minutes: float = float("inf"),
 ) -> cells.GridReport:
     """Runs the unfinished cells one after another in this process; see `run_in_processes`."""
+    cells.check_minutes(max_minutes)
     chosen = cells.matching(list(wanted), only)
     listed = record_sources(functools.partial(make_cells, wanted), prior, data, results)
     finished = cells.load_grid([cell for cell in listed if cell.id in chosen], results)

@@ -73,8 +73,23 @@ def check_inputs(config: OnlineConfig, prior: TrainedPrior | None, expert: Episo
         raise UserError(
             f"bc.episodes is {config.bc.episodes}, but the dataset has {expert.num_episodes}"
         )
+    _check_sizes(config, prior, expert)
     if config.features == "minilm":
         weights.find("all-minilm-l6-v2")
+
+
+def _check_sizes(config: OnlineConfig, prior: TrainedPrior | None, expert: Episodes | None) -> None:
+    """Raises UserError where states are not those of the environment."""
+    env = level_env(config, config.level, 1)
+    size = jax.eval_shape(env.reset, jax.random.key(0))[1]["state"].shape[-1]
+    found = {}
+    if prior is not None:
+        found["the prior"] = prior.spec.state_size
+    if expert is not None:
+        found["the dataset"] = np.asarray(expert.observations).shape[-1]
+    for what, theirs in found.items():
+        if theirs != size:
+            raise UserError(f"{what} is of states of {theirs} numbers, {env.name} has {size}")
 
 
 def check_horizon(config: OnlineConfig, longest: int, what: str) -> None:
@@ -253,7 +268,10 @@ def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
     train_part, held_out = expert_steps(expert, instruction_set(level).held_out)
     keys = jnp.stack([jax.random.key(CLONING_SEED + seed) for seed in config.seeds])
     run = jax.jit(jax.vmap(functools.partial(clone, network, config.bc), in_axes=(None, None, 0)))
-    return run(train_part, held_out, keys)[0]
+    policy, loss = run(train_part, held_out, keys)
+    if not np.isfinite(loss).all():
+        raise FloatingPointError(f"behaviour cloning has diverged, its held-out loss is {loss}")
+    return policy
 
 
 def load_policy(config: OnlineConfig, path: PathLike) -> Policy:

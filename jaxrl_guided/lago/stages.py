@@ -55,12 +55,35 @@ def load_data(path: PathLike, env: str = "clevr") -> Episodes:
     """Reads what priors and cloned policies of the environment family `env` learn from.
 
     Raises:
-      UserError: missing, damaged, or of another environment or level.
+      UserError: missing, damaged, of another environment or level, or without expert steps.
     """
     with validation():
         episodes = dataset.load(path, env)
     check_learned_level(episodes.metadata.get("level"), f"dataset {path}")
+    _check_contents(episodes, f"dataset {path}")
     return episodes
+
+
+def _check_contents(episodes: Episodes, where: str) -> None:
+    """Raises UserError, which says `where`, for values that nothing can be learned from."""
+    meta, states = episodes.metadata, episodes.observations
+    num_actions = dict(meta.get("action_map") or {}).get("n")
+    num_texts = len(instruction_set(LEARNED_LEVEL))
+    if not (isinstance(meta.get("horizon"), int) and isinstance(num_actions, int)):
+        raise UserError(f"{where} has no whole numbers metadata.horizon and metadata.action_map.n")
+    if not (isinstance(states, np.ndarray) and states.dtype.kind == "f" and states.ndim == 2):
+        raise UserError(f"{where} must have observations f32[M, d]")
+    for name, values, most in (
+        ("actions", episodes.actions, num_actions - 1),
+        ("instruction", episodes.instruction, num_texts - 1),
+        ("lengths", episodes.lengths, meta["horizon"]),
+    ):
+        if np.min(values) < 0 or np.max(values) > most:
+            raise UserError(f"{where} has {name} out of 0 … {most}")
+    if not np.isfinite(states).all():
+        raise UserError(f"{where} has observations that are not finite")
+    if not episodes.is_expert.any():
+        raise UserError(f"{where} holds no step of the expert, so that nothing can be learned")
 
 
 def check_learned_level(level: str | None, where: str) -> None:

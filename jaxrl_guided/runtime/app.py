@@ -32,6 +32,12 @@ def _parse_flags(argv: list[str]) -> list[str]:
         raise
 
 
+def _expand_home() -> None:
+    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+        if flag.present and isinstance(flag.value, str):
+            flag.value = os.path.expanduser(flag.value)
+
+
 def main(
     run: Callable[..., None], positional: Sequence[str] = (), uses_run_dir: bool = False
 ) -> None:
@@ -41,8 +47,10 @@ def main(
     `--run_dir` is refused unless the script uses it.
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
-    work that was stopped exits with 130, so that nobody takes it for finished; anything else that
-    `run` raises is a bug and keeps its traceback.
+    work that was stopped exits with 130, so that nobody takes it for finished; an error of the
+    system (a full disk) prints one line and exits with 1; anything else that `run` raises is a bug
+    and keeps its traceback. A `~` at the start of a text flag stands for the home directory, which
+    shells leave alone behind `--name=`.
     """
 
     def run_guarded(argv: list[str]) -> None:
@@ -56,6 +64,7 @@ def main(
             _fail(f"--run_dir={RUN_DIR.value} is not used by this script; leave it out")
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)
+        _expand_home()
         try:
             run(*given)
         except UserError as error:
@@ -71,6 +80,11 @@ def main(
         except BrokenPipeError:
             # The reader of our output went away (`… | head`): not worth a traceback.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except OSError as error:  # a full disk, a directory taken away: no bug of ours
+            if _DEBUG_TRACE.value:
+                traceback.print_exc()
+            print(f"error: {error}", file=sys.stderr)
             sys.exit(1)
 
     listed = (RUN_DIR, _DEBUG_TRACE) if uses_run_dir else (_DEBUG_TRACE,)

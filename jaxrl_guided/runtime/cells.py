@@ -179,6 +179,12 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def check_minutes(max_minutes: float) -> None:
+    """Raises UserError unless it is a time."""
+    if not max_minutes >= 0:
+        raise UserError(f"--max_minutes={max_minutes} must be at least 0")
+
+
 def _cores(wanted: int) -> list[int]:
     available = versions.cores()
     if not 1 <= wanted <= len(available):
@@ -236,6 +242,7 @@ def run_grid(
     Raises:
       UserError: a bad argument, or a result in `directory` that is of another configuration.
     """
+    check_minutes(max_minutes)
     free = _cores(cores)
     folder = pathlib.Path(directory)
     waiting, skipped = _select(cells, folder, only)

@@ -61,11 +61,14 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
           read_only: the directory must exist and is not changed.
 
         Raises:
-          UserError: the directory is absent (when read only) or cannot be written.
+          UserError: the directory is absent (when read only), cannot be written, or has a `[` in
+            its path, which orbax takes for a pattern.
         """
         if keep < 1:
             raise UserError(f"keep must be at least 1, got {keep}")
-        self._directory = epath.Path(directory).expanduser()
+        self._directory = epath.Path(directory)
+        if "[" in str(directory):
+            raise UserError(f"{directory}: checkpoints cannot lie below a directory with '['")
         if "://" not in str(self._directory):
             self._directory = epath.Path(pathlib.Path(self._directory).absolute())
         self._config = None if config is None else config_lib.to_dict(config)
@@ -122,8 +125,10 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
         try:
             saved = self._manager.save(step, args=arguments)
             self._manager.wait_until_finished()
-        except OSError as error:
-            reason = error.strerror or error
+        except (OSError, ValueError) as error:  # of a full disk orbax makes a ValueError
+            if isinstance(error, ValueError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise UserError(f"{self._directory} cannot be written: {reason}") from error
         if not saved:
             raise RuntimeError(f"orbax refused to save step {step} in {self._directory}")
@@ -203,9 +208,10 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
 
     def _damaged(self, step: int, error: Exception) -> UserError:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        before = any(other < step for other in self._manager.all_steps())
+        advice = f"remove {step}/ to use the one before" if before else "make it anew"
         return UserError(
-            f"checkpoint step {step} in {self._directory} is damaged; remove {step}/ to use the "
-            f"one before ({reason})"
+            f"checkpoint step {step} in {self._directory} is damaged; {advice} ({reason})"
         )
 
 

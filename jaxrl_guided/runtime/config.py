@@ -7,10 +7,11 @@ the dataclasses are rebuilt through their constructors, so that `__post_init__` 
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar, Union
 
 from absl import flags
@@ -98,6 +99,8 @@ def _coerce(annotation: Any, value: Any) -> Any:
             raise ValueError(f"must be a number, got {value!r}")
         if annotation is int and not (isinstance(value, int) or value.is_integer()):
             raise ValueError(f"must be a whole number, got {value!r}")
+        if not math.isfinite(value):  # JSON has no such number, so that no run could be resumed
+            raise ValueError(f"must be a finite number, got {value!r}")
         return annotation(value)
     if annotation in (bool, str):
         if not isinstance(value, annotation):
@@ -246,17 +249,29 @@ class ConfigFlags(Generic[T]):
         preset = ["--preset"] if self.flag_values["preset"].present else []
         return preset + [f"--{self.name}.{path}" for path in changed]
 
-    def build(self) -> T:
+    @property
+    def preset(self) -> str:
+        """Name of the chosen preset."""
+        return str(self.flag_values["preset"].value)
+
+    def build(self, base: Callable[[T], T] | None = None) -> T:
         """The chosen preset with the command line's overrides, validated by its constructors.
+
+        Args:
+          base: gives, for the configuration that would be built, what the overrides are applied to
+            instead of the preset.
 
         Raises:
           UserError: an override is refused; the message names its flag.
         """
-        preset = self.presets[str(self.flag_values["preset"].value)]
-        tree = to_dict(preset)
+        built = self._overridden(self.presets[self.preset])
+        return built if base is None else self._overridden(base(built))
+
+    def _overridden(self, config: T) -> T:
+        tree = to_dict(config)
         for path, value in config_flags.get_override_values(self.flag_values[self.name]).items():
             _set(tree, path, value)
-        return from_dict(type(preset), tree, f"--{self.name}")
+        return from_dict(type(config), tree, f"--{self.name}")
 
 
 def define(

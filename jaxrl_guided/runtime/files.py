@@ -42,6 +42,24 @@ def write_text(path: PathLike, text: str) -> None:
         raise UserError(f"cannot write {target}: {error.strerror or error}") from error
 
 
+def check_new(path: PathLike, flag: str) -> None:
+    """Tries, before any work, whether the file or directory that `--flag` names can be written.
+
+    Raises:
+      UserError: it exists, or its parent cannot be made or written.
+    """
+    target = epath.Path(path)
+    if target.exists():
+        raise UserError(f"--{flag}={path} exists; choose another or remove it")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        trial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        trial.write_text("")
+        trial.unlink()
+    except OSError as error:
+        raise UserError(f"--{flag}={path} cannot be written: {error.strerror or error}") from error
+
+
 def write_json(path: PathLike, value: Any) -> None:
     """Writes `value` as JSON that any reader takes (no NaN), in one step."""
     text = json.dumps(to_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)

@@ -81,14 +81,29 @@ class MetricsWriter(AbstractContextManager["MetricsWriter"]):
         )
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes one line `{"step": step, **metrics}`."""
+        """Writes one line `{"step": step, **metrics}`.
+
+        Raises:
+          UserError: the disk is full.
+        """
         record = files.to_jsonable({"step": int(step), **metrics})
-        os.write(self._file, (json.dumps(record, allow_nan=False) + "\n").encode())
+        self._append((json.dumps(record, allow_nan=False) + "\n").encode())
         for name, value in metrics.items():
             array = np.asarray(value, dtype=np.float64)
             finite = array[np.isfinite(array)]
             if finite.size:
                 self._events.add_scalar(name, float(finite.mean()), int(step))
+
+    def _append(self, line: bytes) -> None:
+        """Writes the whole line or, on a full disk, nothing of it."""
+        before = os.fstat(self._file).st_size
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+        except OSError as error:
+            os.ftruncate(self._file, before)
+            path = os.path.join(self._directory, FILE_NAME)
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Flushes and closes the files."""

@@ -73,6 +73,8 @@ class RunDir(AbstractContextManager["RunDir"]):
             raise UserError(
                 f"--run_dir={self.path} must be a local directory: metrics are appended to it"
             )
+        if "[" in os.fspath(self.path):
+            raise UserError(f"--run_dir={self.path}: checkpoints cannot lie below a '['; rename it")
         try:
             if not self.path.exists():
                 return
@@ -138,6 +140,8 @@ class RunDir(AbstractContextManager["RunDir"]):
         """Appends this process to `versions.json`: a resumed run may use other versions."""
         path = self.path / "versions.json"
         sessions = files.read_json(path) if path.exists() else []
+        if not isinstance(sessions, list):
+            raise UserError(f"{path} is damaged, it is no list; move it away")
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         sessions.append({"started": started, "command": sys.argv, **versions.snapshot()})
         files.write_json(path, sessions)

@@ -1,8 +1,10 @@
 """A polite stop: Ctrl-C and preemption raise a flag that loops look at between chunks of work."""
 
 import contextlib
+import ctypes
 import dataclasses
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -24,6 +26,15 @@ class StopFlag:
     def requested(self) -> bool:
         """Whether the work should save and end."""
         return self.signum != 0
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """From now on this process gets SIGTERM when its parent dies, by kill -9 as well (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager

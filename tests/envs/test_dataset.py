@@ -149,3 +149,13 @@ def test_inconsistent_fields_are_named():
         dataclasses.replace(good, lengths=np.array([3, 0, 3], np.int32))
     with pytest.raises(ValueError, match="metadata: needs 'env'"):
         dataclasses.replace(good, metadata={})
+
+
+@pytest.mark.parametrize(
+    "damage", [{"metadata": [1]}, {"arrays": None}, {"arrays": {"actions": 1}}]
+)
+def test_an_index_that_is_no_index_is_named(tmp_path, damage):
+    index = {"format": "jaxrl_guided.episodes/1", "metadata": {"env": "x/y"}, "arrays": {}}
+    (tmp_path / "dataset.json").write_text(json.dumps(index | damage))
+    with pytest.raises(ValueError, match=r"dataset.json: is damaged, it "):
+        dataset.load(tmp_path)

@@ -30,6 +30,14 @@ def place(tmp_path_factory):
     easy = expert_episodes(env="clevr/easy")
     easy = dataclasses.replace(easy, metadata=easy.metadata | {"level": "easy"})
     easy.save(root / "easy_data")
+    random = expert_episodes(env="clevr/real")
+    random.is_expert[:] = False
+    random.save(root / "random_data")
+    wide = expert_episodes(600, env="clevr/real")
+    twice = {
+        name: np.tile(getattr(wide, name), 2) for name in ("observations", "final_observations")
+    }
+    dataclasses.replace(wide, **twice).save(root / "wide_data")
     write_prior(root / "prior", horizon=20)
     write_prior(root / "short_prior")
     write_prior(root / "other_actions", action_map=ACTION_MAP | {"n": 4})
@@ -101,12 +109,16 @@ CASES = [
     (["grid"], r"missing argument NAME"),
     (["grid", "lago_tune", "--run_dir=new"], r"--run_dir=new is not used by this script"),
     ([*LAGO, "--config.online.kickstart_end=2"], r"kickstart_end must be in \(0, 1\], not 2"),
-    ([*LAGO, "--config.online.guidance.beta=nan"], r"guidance.beta must be at least 0, not nan"),
+    (
+        [*LAGO, "--config.online.guidance.beta=nan"],
+        r"online.guidance.beta=nan.* finite number, got nan",
+    ),
     (["evaluate", "--prior=prior", "--levels=medium", "--preset=smoke"], r"'clevr/medium'"),
     (["render", "--env=clevr/medium", "--out=new"], r"unknown 'clevr/medium'"),
     # Sizes.
     ([*COLLECT, "--config.episodes=-1"], r"--config.episodes: episodes must be at least 1, not -1"),
-    ([*COLLECT, "--config.random_fraction=2"], r"--config.random_fraction: .* in \[0, 1\]"),
+    ([*COLLECT, "--config.random_fraction=2"], r"--config.random_fraction: .* in \[0, 1\)"),
+    ([*COLLECT, "--config.random_fraction=1"], r"--config.random_fraction: .* in \[0, 1\)"),
     ([*COLLECT, "--horizon=0"], r"horizon.*0"),
     ([*PRIOR, "--config.sft.batch_rows=-4"], r"--config.sft.batch_rows: .*at least 1, not -4"),
     ([*PRIOR, "--config.sft.lr=-1"], r"--config.sft.lr: .*positive, not -1"),
@@ -123,9 +135,21 @@ CASES = [
     ([*PPO, "--config.ppo.num_envs=many"], r"config.ppo.num_envs=many.*number"),
     (
         [*LAGO, "--config.seeds="],
-        r"--config.seeds: seeds must be different numbers from 0, not \(\)",
+        r"--config.seeds: seeds must be different numbers from 0 to 999999999, not \(\)",
     ),
     ([*LAGO, "--config.online.bc.episodes=601"], r"601 must not be above data.episodes 600"),
+    ([*PPO, "--config.seeds=3000000000"], r"--config.seeds: .* numbers from 0 to 999999999"),
+    ([*PPO, "--config.ppo.max_grad_norm=inf"], r"max_grad_norm=inf.* finite number, got inf"),
+    ([*PRIOR, "--config.lora.alpha=nan"], r"alpha=nan.* finite number, got nan"),
+    ([*PPO, "--config.feature_components=33"], r"between 1 and 32, half of the vector, not 33"),
+    ([*LAGO, "--config.alone.learning_rate=-1"], r"alone: ppo.learning_rate must be positive"),
+    (
+        [*LAGO, "--config.online.arm=ppo"],
+        r"online.arm differs from cell to cell; give --config.arms",
+    ),
+    ([*LAGO, "--max_minutes=-5"], r"--max_minutes=-5.0 must be at least 0"),
+    ([*LAGO, "--max_minutes=nan"], r"--max_minutes=nan must be at least 0"),
+    (["render", "--seed=99999999999999999999", "--out=new"], r"seed.*99999999999999999999"),
     # What a stage reads.
     ([*PRIOR, "--backbone=empty"], r"empty: has neither config.json nor a .gguf file"),
     ([*PRIOR, "--backbone=safetensors"], r"model.safetensors: truncated or corrupt"),
@@ -165,6 +189,11 @@ CASES = [
     (["evaluate", "--online=foreign"], r"--online=foreign holds no policy"),
     (["evaluate", "--online=other_run"], r"--online=other_run holds no policy"),
     (["evaluate", "--prior=short_prior", "--preset=smoke"], r"horizon is 20, but the prior"),
+    (["evaluate", "--prior=prior", "--config.arm=ppo"], r"leave out --config.arm"),
+    (["grid", "lago_tune", "--prior=prior", "--data=data"], r"horizon is 50, but the prior"),
+    ([*PRIOR, "--data=random_data"], r"dataset random_data holds no step of the expert"),
+    ([*LAGO, "--data=random_data"], r"dataset random_data holds no step of the expert"),
+    ([*ONLINE, "--config.arm=bc", "--data=wide_data"], r"states of 20 numbers, clevr/real has 10"),
     (["grid", "lago_tune", "--prior=nothing", "--data=data"], r"no prior at nothing"),
     (["grid", "lago_tune", "--prior=other_actions", "--data=data"], r"was trained for actions"),
     (["grid", "lago_tune", "--prior=prior", "--data=metaworld_data"], r"of 'metaworld/real'"),
@@ -179,6 +208,12 @@ CASES = [
     # What a stage writes.
     ([*COLLECT, "--out=foreign"], r"--out=foreign exists; choose another or remove it"),
     ([*PRIOR, "--out=prior"], r"--out=prior exists; choose another or remove it"),
+    ([*COLLECT, "--out=file/new"], r"--out=file/new cannot be written: "),
+    ([*PRIOR, "--out=file/new"], r"--out=file/new cannot be written: "),
+    ([*PPO, "--out=file/new.json"], r"--out=file/new.json cannot be written: "),
+    (["evaluate", "--prior=prior", "--out=file/new.json"], r"--out=file/new.json cannot be wri"),
+    (["render", "--out=file"], r"--out=file cannot be made: "),
+    ([*PPO[:-1], "--run_dir=new[1]"], r"--run_dir=new\[1\]: checkpoints cannot lie below a '\['"),
     ([*PRIOR, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
     ([*PPO, "--out=file"], r"--out=file exists; choose another or remove it"),
     ([*PPO, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),

@@ -17,7 +17,7 @@ from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
 from tests.experiments import scripts
 from tests.lago.test_lago_report import cell as cell_record
-from tests.lago.tiny import write_prior
+from tests.lago.tiny import expert_episodes, write_prior
 
 
 @pytest.mark.parametrize("name", scripts.NAMES)
@@ -29,7 +29,7 @@ def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
     uses_run_dir = name in ("train_prior", "train_online", "lago", "compare_backbone")
     assert ("--run_dir" in result.stdout) == uses_run_dir
     if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
-        assert "--preset: <demo|smoke|full|full_30" in result.stdout
+        assert "--preset: <demo|smoke|full|full_30>" in result.stdout
         assert "--config." in result.stdout
     assert not list(tmp_path.iterdir())
 
@@ -219,3 +219,30 @@ def test_a_polite_stop_saves_and_the_same_command_goes_on(cell):
     assert not (cell / "stopped.json").exists()
     scripts.run(cell, "train_online", *arguments("stopped"))
     assert saved(cell / "stopped.json") == saved(cell / "whole.json")
+
+
+def test_a_grid_of_which_nothing_is_finished_has_no_table(tmp_path, monkeypatch, capsys):
+    expert_episodes(env="clevr/real").save(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    assert scripts.call("grid", "lago_backbones", "--data=data", "--max_minutes=0") == 0
+    assert capsys.readouterr().out == "0 done, 0 failed, 21 left\n"
+    assert not list(tmp_path.glob("benchmarks/results/*.json"))
+
+
+@pytest.mark.parametrize("arm", ["ppo", "ppo_same", "lago"])
+def test_a_preset_gives_each_arm_its_settings(tmp_path, monkeypatch, arm):
+    class Seen(Exception):
+        pass
+
+    def run_cell(settings, *places):
+        raise Seen(settings)
+
+    monkeypatch.setattr("jaxrl_guided.lago.cell.run_cell", run_cell)
+    monkeypatch.chdir(tmp_path)
+    changes = [f"--config.arm={arm}", "--config.feature_scale=3", "--config.ppo.epochs=2"]
+    with pytest.raises(Seen) as seen:
+        scripts.call("train_online", "--preset=full", *changes)
+    (settings,) = seen.value.args
+    expected = FULL.settings(arm)
+    ppo = dataclasses.replace(expected.ppo, epochs=2)
+    assert settings == dataclasses.replace(expected, feature_scale=3.0, ppo=ppo)

@@ -223,3 +223,12 @@ def test_frozen_prior_gives_the_same_logits_as_the_unmerged_one(lora):
         *tokenizer.encode(TEXTS),
     )
     assert np.abs(plain - want).max() > 0.01
+
+
+def test_weights_that_are_not_finite_are_refused(saved):
+    weights = saved / "prior.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-4:] = b"\xff" * 4  # a NaN
+    weights.write_bytes(content)
+    with pytest.raises(PriorError, match=r"prior.safetensors are damaged, some are not finite"):
+        load_prior(saved, ACTION_MAP)

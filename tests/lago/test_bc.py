@@ -101,3 +101,9 @@ def test_expert_steps_are_split_by_instruction():
 def test_settings_out_of_range_are_refused(field):
     with pytest.raises(ValueError, match=rf"bc\.{field} must be positive, not 0"):
         BCConfig(**{field: 0})
+
+
+def test_divergence_is_seen_in_the_loss():
+    train, held_out = batch(0), batch(1)
+    train[0]["state"] = train[0]["state"].at[5, 0].set(jnp.nan)
+    assert not jnp.isfinite(run(train, held_out, jax.random.key(0))[1])

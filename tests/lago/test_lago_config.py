@@ -127,13 +127,14 @@ def test_trials_see_real_alone_and_seeds_of_their_own():
         ({"seeds": ()}, "seeds must be different numbers from 0"),
         ({"seeds": (1, 1)}, "seeds must be different"),
         ({"seeds": (-1,)}, "seeds must be different numbers from 0"),
+        ({"seeds": (1_000_000_000,)}, "seeds must be different numbers from 0 to 999999999"),
         ({"feature_size": -1}, "feature_size must be positive, not -1"),
         ({"feature_scale": 0.0}, "feature_scale must be positive"),
-        ({"feature_components": 0}, "feature_components must be None or .* 1 and 384, not 0"),
-        ({"feature_components": 400}, "feature_components must be .* 384, not 400"),
+        ({"feature_components": 0}, "feature_components must be None or .* 1 and 192, .*, not 0"),
+        ({"feature_components": 400}, "feature_components must be .* 192, .*, not 400"),
         (
-            {"features": "hashed", "feature_size": 8, "feature_components": 9},
-            "feature_components must be .* between 1 and 8, not 9",
+            {"features": "hashed", "feature_size": 8, "feature_components": 5},
+            "feature_components must be .* between 1 and 4, half of the vector, not 5",
         ),
         ({"horizon": 0}, "horizon must be positive, not 0"),
         ({"easy_steps": -5}, "easy_steps must be positive"),
@@ -155,6 +156,8 @@ def test_an_online_run_that_makes_no_sense_is_refused(changes, message):
         ({"arms": ("ppo", "sac")}, "arms must be out of .*, not 'sac'"),
         ({"seeds": (0, 0)}, "seeds must be different"),
         ({"seeds_per_cell": 0}, "seeds_per_cell must be at least 1"),
+        ({"alone": AloneConfig(learning_rate=-1.0)}, "alone: ppo.learning_rate must be positive"),
+        ({"alone": AloneConfig(feature_components=193)}, "alone: feature_components must be None"),
         ({"seeds_per_long_cell": 0}, "seeds_per_long_cell must be at least 1"),
         ({"data": DataConfig(level="medium")}, "unknown 'clevr/medium'"),
         ({"data": DataConfig(episodes=6_399)}, "online.bc.episodes 6400 must not be above"),
@@ -169,6 +172,6 @@ def test_sizes_out_of_range_are_refused():
     with pytest.raises(ValueError, match="episodes must be at least 1, not 0"):
         DataConfig(episodes=0)
     with pytest.raises(ValueError, match="random_fraction must be in"):
-        DataConfig(random_fraction=1.5)
+        DataConfig(random_fraction=1.0)
     with pytest.raises(ValueError, match="curve_points must be at least 1, not -2"):
         EvalConfig(curve_points=-2)

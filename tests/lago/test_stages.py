@@ -158,3 +158,44 @@ def test_collected_data_is_saved_as_configured(tmp_path):
     assert loaded.metadata == collected.metadata
     assert (loaded.metadata["level"], loaded.metadata["horizon"]) == ("easy", 8)
     assert loaded.metadata["random_fraction"] == 0.5
+
+
+def changed(**changes):
+    episodes = expert_episodes(env="clevr/real")
+    values = {name: change(getattr(episodes, name)) for name, change in changes.items()}
+    return dataclasses.replace(episodes, **values)
+
+
+def with_first(value):
+    def change(array):
+        array = array.copy()
+        array[0] = value
+        return array
+
+    return change
+
+
+def with_metadata(**entries):
+    return lambda metadata: {k: v for k, v in {**metadata, **entries}.items() if v is not None}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"actions": with_first(99)}, "actions out of 0 … 39"),
+        ({"instruction": with_first(-1)}, "instruction out of 0 … "),
+        ({"instruction": with_first(10**6)}, "instruction out of 0 … "),
+        ({"metadata": with_metadata(horizon=3)}, "lengths out of 0 … 3"),
+        ({"metadata": with_metadata(horizon="many")}, "no whole numbers metadata.horizon"),
+        ({"metadata": with_metadata(action_map=None)}, "no whole numbers metadata.horizon"),
+        ({"observations": with_first(np.nan)}, "observations that are not finite"),
+        ({"observations": lambda x: {"state": x}}, r"must have observations f32\[M, d\]"),
+        ({"is_expert": np.zeros_like}, "no step of the expert"),
+    ],
+)
+def test_data_that_cannot_be_learned_from_is_refused(tmp_path, changes, message):
+    if "observations" in changes and message.startswith("must"):
+        changes = changes | {"final_observations": lambda x: {"state": x}}
+    changed(**changes).save(tmp_path / "data")
+    with pytest.raises(UserError, match=f"dataset .*data (has|holds)? ?.*{message}"):
+        load_data(tmp_path / "data")

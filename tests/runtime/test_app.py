@@ -99,3 +99,18 @@ def test_stopped_work_is_not_taken_for_finished(tmp_path):
     )
     result = run_script(tmp_path, body)
     assert (result.returncode, result.stderr) == (130, "stopped; go on\n")
+
+
+def test_an_error_of_the_system_is_one_line(tmp_path):
+    body = "def run():\n    raise OSError(28, 'No space left on device', 'x.npy')"
+    result = run_script(tmp_path, body)
+    line = "error: [Errno 28] No space left on device: 'x.npy'\n"
+    assert (result.returncode, result.stderr) == (1, line)
+    assert "Traceback" in run_script(tmp_path, body, "--debug_trace").stderr
+
+
+def test_home_directories_are_found_behind_a_flag(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    body = "def run():\n    print(app.RUN_DIR.value)"
+    assert run_script(tmp_path, body, "--run_dir=~/x").stdout == f"{tmp_path}/x\n"
+    assert run_script(tmp_path, body, "--run_dir=x/~/y").stdout == "x/~/y\n"

@@ -164,7 +164,7 @@ def test_truncated_files_are_reported_as_damage(tmp_path, part):
     data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
     with (
         Checkpointer(tmp_path, read_only=True) as loader,
-        pytest.raises(UserError, match=r"checkpoint step 1 in .* is damaged; remove 1/"),
+        pytest.raises(UserError, match=r"checkpoint step 1 in .* is damaged; make it anew"),
     ):
         loader.restore(template)
 
@@ -243,3 +243,48 @@ def test_file_hash(tmp_path):
     assert file_hash(tmp_path) == hashlib.sha256(b"d/g:xyzf:abc").hexdigest()
     with pytest.raises(UserError, match="absent"):
         file_hash(tmp_path / "absent")
+
+
+def test_damage_with_an_earlier_step_says_how_to_go_on(tmp_path):
+    with Checkpointer(tmp_path) as saver:
+        for step in (1, 2):
+            saver.save(step, {"x": jnp.zeros(3)})
+    (tmp_path / "2" / "stamp" / "metadata").write_text("{")
+    with Checkpointer(tmp_path, read_only=True) as loader:
+        with pytest.raises(
+            UserError, match=r"step 2 in .* is damaged; remove 2/ to use the one be"
+        ):
+            loader.restore({"x": jnp.ones(3)})
+        assert loader.restore({"x": jnp.ones(3)}, step=1)[0]["x"].tolist() == [0, 0, 0]
+
+
+def test_a_path_that_orbax_takes_for_a_pattern_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"below a directory with '\['"):
+        Checkpointer(tmp_path / "a[1]" / "checkpoints")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["~", "a b", "*", "ü", "{x}", "?"])
+def test_other_paths_are_taken_as_they_are(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with Checkpointer(f"{name}/checkpoints") as saver:
+        saver.save(1, {"x": jnp.arange(3)})
+    assert (tmp_path / name / "checkpoints" / "1").is_dir()
+    with Checkpointer(f"{name}/checkpoints", read_only=True) as loader:
+        assert loader.restore({"x": jnp.zeros(3, jnp.int32)})[0]["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ValueError("RESOURCE_EXHAUSTED: no space")]
+)
+def test_a_full_disk_is_named(tmp_path, monkeypatch, error):
+    def save(*given, **options):
+        raise error
+
+    with Checkpointer(tmp_path) as saver:
+        monkeypatch.setattr(saver._manager, "save", save)
+        with pytest.raises(UserError, match=f"{tmp_path} cannot be written: .*[nN]o space"):
+            saver.save(1, {"x": jnp.zeros(3)})
+        error = ValueError("a bug")
+        with pytest.raises(ValueError, match=r"^a bug$"):
+            saver.save(1, {"x": jnp.zeros(3)})

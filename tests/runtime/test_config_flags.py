@@ -39,11 +39,11 @@ class Run:
 PRESETS = {"smoke": Run(), "full": Run(optimizer=Optimizer(steps=1000), env="clevr/hard")}
 
 
-def parse(*arguments, presets=PRESETS):
+def parse(*arguments, presets=PRESETS, base=None):
     values = flags.FlagValues()
     defined = config_lib.define(presets, flag_values=values)
     values(["program", *arguments])
-    return defined.build()
+    return defined.build(base)
 
 
 def test_without_flags_the_first_preset_is_built():
@@ -206,3 +206,20 @@ def test_unsupported_annotation_is_a_programming_error():
 
     with pytest.raises(TypeError, match=r"type int \| str"):
         parse("--config.x=1", presets={"only": Bad()})
+
+
+def test_overrides_may_be_put_on_another_base():
+    def slower(run):
+        optimizer = dataclasses.replace(run.optimizer, lr=run.optimizer.lr / 2, steps=7)
+        return dataclasses.replace(run, optimizer=optimizer, env="clevr/easy")
+
+    built = parse("--config.optimizer.lr=.5", "--config.env=x", base=slower)
+    assert built == Run(optimizer=Optimizer(lr=0.5, steps=7), env="x")
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e400"])
+def test_numbers_that_json_does_not_have_are_refused(number):
+    with pytest.raises(flags.Error, match=f"config.optimizer.lr={number}: must be a finite num"):
+        parse(f"--config.optimizer.lr={number}")
+    with pytest.raises(UserError, match=r"config.lr must be a finite number, got inf"):
+        config_lib.from_dict(Optimizer, {"lr": math.inf})

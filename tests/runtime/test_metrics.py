@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pathlib
 import signal
 import subprocess
@@ -145,3 +146,23 @@ def test_kill_loses_no_written_line(tmp_path):
         assert steps == list(range(len(steps)))
         assert len(acknowledged) > 1
         assert steps[-1] >= acknowledged[-1]
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(1, {"loss": 0.5})
+        write, room = os.write, [7]
+
+        def write_what_fits(file, data):
+            if not room[0]:
+                raise OSError(28, "No space left on device")
+            written = write(file, data[: room[0]])
+            room[0] -= written
+            return written
+
+        monkeypatch.setattr(os, "write", write_what_fits)
+        with pytest.raises(UserError, match=r"cannot write .*metrics.jsonl: No space left"):
+            writer.write(2, {"loss": 0.25})
+        room[0] = 1000
+        writer.write(2, {"loss": 0.25})
+    assert [record["step"] for record in read_metrics(tmp_path)] == [1, 2]

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -54,3 +56,20 @@ def test_other_threads_get_a_flag_that_stays_down():
     thread.start()
     thread.join()
     assert flags == [False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system call is Linux's")
+def test_a_child_does_not_outlive_its_parent(tmp_path):
+    child = (
+        "import time; from jaxrl_guided.runtime.signals import catch_signals, end_with_parent\n"
+        "with catch_signals() as stop:\n"
+        "    end_with_parent(); print('ready', flush=True)\n"
+        "    while not stop.requested: time.sleep(.01)\n"
+        f"open({str(tmp_path / 'ended')!r}, 'w').write(str(stop.signum))"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+        process.stdout.read()  # until the child has ended, too
+    assert (tmp_path / "ended").read_text() == str(int(signal.SIGTERM))
