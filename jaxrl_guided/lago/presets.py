@@ -70,21 +70,21 @@ ALONE = AloneConfig(
 """What PPO alone has instead, the best of its own trials."""
 
 DEMO = LagoConfig(
+    pairs=("real:goal", "rephrase:goal"),
     arms=("random", "bc", "prior", "ppo", "ppo_bc", "lago"),  # the others take long
-    seeds=(0, 1, 2),
-    seeds_per_cell=3,
+    seeds=tuple(range(5)),
+    seeds_per_cell=5,
     data=DataConfig(episodes=20_000),
     prior=PriorConfig(history="none", sft=SFTConfig(max_updates=400, row_steps=32, lr=3e-3)),
     online=dataclasses.replace(
         TUNED,
         bc=BCConfig(episodes=1_280, updates=2_000),
         ppo=dataclasses.replace(TUNED.ppo, total_steps=65_536, num_envs=32),
-        easy_steps=16_384,
         eval=EvalConfig(episodes=400, curve_points=8, curve_episodes=100),
     ),
     alone=ALONE,
 )
-"""Real pretrained backbone, small budgets: under twenty minutes on two cores."""
+"""Real pretrained backbone, two levels, small budgets: under twenty minutes on two cores."""
 
 FULL = LagoConfig(
     pairs=(

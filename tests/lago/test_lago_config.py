@@ -18,6 +18,7 @@ from jaxrl_guided.lago.config import (
 )
 from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
 from jaxrl_guided.lago.report import MEAN
+from jaxrl_guided.lago.rivals import FEW_SEEDS
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
 from jaxrl_guided.runtime.config import from_dict, to_dict
 
@@ -99,11 +100,12 @@ def test_steps_and_evaluation_levels_of_an_arm():
 
 
 def test_demo_and_full_compare_with_at_least_three_seeds():
-    assert len(DEMO.seeds) >= 3
+    assert len(DEMO.seeds) >= FEW_SEEDS >= 3
     assert FULL.seeds == tuple(range(10))
     assert set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
     assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "ppo_same", "kickstart"}
-    assert {pair.partition(":")[0] for pair in DEMO.pairs} == set(MEAN)
+    assert {pair.partition(":")[0] for pair in FULL.pairs} == set(MEAN)
+    assert set(DEMO.pairs) <= set(FULL.pairs)
 
 
 def test_trials_see_real_alone_and_seeds_of_their_own():
