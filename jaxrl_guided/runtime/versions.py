@@ -8,6 +8,7 @@ import subprocess
 from typing import Any
 
 PACKAGES = ("jaxrl_guided", "jax", "jaxlib", "numpy", "flax", "optax", "orbax-checkpoint")
+_NOT_RESULTS = ":(exclude,top)benchmarks/results"
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -20,13 +21,17 @@ def _git(*arguments: str) -> str | None:
 
 
 def git_revision() -> str:
-    """Commit of this checkout, with `-dirty` when files differ from it; `unknown` without git."""
+    """Commit of this checkout, with `-dirty` when files differ from it; `unknown` without git.
+
+    Results, which a grid rewrites while its cells run, do not count.
+    """
     # A copy installed inside somebody's repository must not report that one's revision.
     ours = _git("ls-files", "--error-unmatch", __file__)
     revision = _git("rev-parse", "HEAD")
     if ours is None or revision is None:
         return "unknown"
-    return revision + ("-dirty" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", _NOT_RESULTS)
+    return revision + ("-dirty" if changed else "")
 
 
 def packages() -> dict[str, str]:

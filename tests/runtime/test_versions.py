@@ -46,6 +46,11 @@ def test_revision_says_when_files_differ(checkout):
         ["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert versions.git_revision() == head
+    results = checkout / "benchmarks/results"
+    results.mkdir(parents=True)
+    (results / "table.json").write_text("1")
+    subprocess.run(["git", "-C", checkout, "add", "benchmarks"], check=True)
+    assert versions.git_revision() == head
     (checkout / "other.txt").write_text("changed")
     assert versions.git_revision() == f"{head}-dirty"
 
