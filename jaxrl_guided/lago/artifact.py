@@ -192,8 +192,7 @@ def load_prior(
         raise PriorError(
             f"prior weights {weights} do not have the arrays that {path / 'prior.json'} states"
         )
-    trained = {name: part for name, part in parts.items() if name in stored}
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained)):
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(stored)):
         raise PriorError(f"prior weights {weights} are damaged, some are not finite")
     return card, jax.tree.map(jnp.asarray, Prior(**parts)), backbone.tokenizer
 

@@ -16,6 +16,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl_guided.backbones import weights
+from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import TrainedPrior, freeze
@@ -80,16 +81,22 @@ def check_inputs(config: OnlineConfig, prior: TrainedPrior | None, expert: Episo
 
 def _check_sizes(config: OnlineConfig, prior: TrainedPrior | None, expert: Episodes | None) -> None:
     """Raises UserError where states are not those of the environment."""
-    env = level_env(config, config.level, 1)
-    size = jax.eval_shape(env.reset, jax.random.key(0))[1]["state"].shape[-1]
     found = {}
     if prior is not None:
         found["the prior"] = prior.spec.state_size
     if expert is not None:
         found["the dataset"] = np.asarray(expert.observations).shape[-1]
     for what, theirs in found.items():
-        if theirs != size:
-            raise UserError(f"{what} is of states of {theirs} numbers, {env.name} has {size}")
+        name = f"{config.env}/{config.level}"
+        if theirs != (size := _state_size(name)):
+            raise UserError(f"{what} is of states of {theirs} numbers, {name} has {size}")
+
+
+@functools.lru_cache(maxsize=16)
+def _state_size(name: str) -> int:
+    """Numbers in a state of the environment; a grid asks for each of its many cells."""
+    env = make(name)
+    return int(jax.eval_shape(env.reset, jax.random.key(0))[1]["state"].shape[-1])
 
 
 def check_horizon(config: OnlineConfig, longest: int, what: str) -> None:
