@@ -43,23 +43,35 @@ def names() -> list[str]:
     return [f"{key}/{name}" for key, family in _FAMILIES.items() for name in family.list_names()]
 
 
+def check(name: str) -> None:
+    """Raises ValueError, listing what exists, unless `name` is an environment's."""
+    key, _, environment = name.partition("/")
+    if key not in _FAMILIES:
+        known = [f"{family}/…" for family in _FAMILIES]
+    elif environment not in (listed := _FAMILIES[key].list_names()):
+        known = [f"{key}/{other}" for other in listed]
+    else:
+        return
+    raise ValueError(f"environment: unknown '{name}'; choose one of {', '.join(known)}")
+
+
 def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     """The environment `name`, `num_envs` times side by side.
 
     Args:
       name: `FAMILY/ENVIRONMENT`, one of `names()`.
       num_envs: how many episodes run in parallel.
-      **options: those of the family; for `clevr` see `make_clevr` and `instruction_set`.
+      **options: those of the family: of `make_clevr` and `instruction_set`, `make_gymnax`,
+        `make_brax`.
 
     Raises:
       ValueError: unknown name, or an option out of range.
       TypeError: an option that the family does not have.
     """
-    key, _, environment = name.partition("/")
-    if key not in _FAMILIES or environment not in _FAMILIES[key].list_names():
-        raise ValueError(f"environment: unknown '{name}'; choose one of {', '.join(names())}")
+    check(name)
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs must be a whole number from 1, not {num_envs!r}")
+    key, _, environment = name.partition("/")
     return _FAMILIES[key].make(environment, num_envs, **options)
 
 
@@ -85,3 +97,31 @@ def _clevr_levels() -> Sequence[str]:
 
 
 register("clevr", _make_clevr, _clevr_levels)
+
+
+def _make_gymnax(environment: str, num_envs: int, **options: Any) -> VectorEnv:
+    from jaxrl_guided.envs.from_gymnax import make_gymnax
+
+    return make_gymnax(environment, num_envs, **options)
+
+
+def _gymnax_names() -> Sequence[str]:
+    from jaxrl_guided.envs.from_gymnax import list_names
+
+    return list_names()
+
+
+def _make_brax(environment: str, num_envs: int, **options: Any) -> VectorEnv:
+    from jaxrl_guided.envs.from_brax import make_brax
+
+    return make_brax(environment, num_envs, **options)
+
+
+def _brax_names() -> Sequence[str]:
+    from jaxrl_guided.envs.from_brax import list_names
+
+    return list_names()
+
+
+register("gymnax", _make_gymnax, _gymnax_names)
+register("brax", _make_brax, _brax_names)

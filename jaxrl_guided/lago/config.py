@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.backbones.text_features import MINILM_DIM
-from jaxrl_guided.envs import names
+from jaxrl_guided.envs import registry
 from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
@@ -342,7 +342,4 @@ def check_seeds(seeds: tuple[int, ...]) -> None:
 
 def check_level(env: str, level: str) -> None:
     """Raises ValueError, listing what exists, unless `env/level` is an environment."""
-    if f"{env}/{level}" not in names():
-        raise ValueError(
-            f"env and level: unknown '{env}/{level}'; choose one of {', '.join(names())}"
-        )
+    registry.check(f"{env}/{level}")
