@@ -1,22 +1,24 @@
 """Evaluates a finished online run, or a prior as controller, on any levels.
 
-python -m experiments.evaluate --online=runs/demo/cells/real-goal-lago-0_1_2 --levels=real,easy
+python -m experiments.evaluate --online=runs/demo/cells/real-goal-lago-0_1_2_3_4 --levels=real,easy
 python -m experiments.evaluate --prior=runs/demo/prior --levels=real-heldout
 """
 
 import dataclasses
-from pathlib import Path
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from jaxrl_guided.lago import online
-from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, check_level
+from jaxrl_guided.lago.config import EvalConfig, check_level
 from jaxrl_guided.lago.judge import judge_policy
 from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.lago.stages import load_trained
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.markdown import markdown_table
 
 _ONLINE = flags.DEFINE_string("online", None, "Run directory of `train_online`.")
 _PRIOR = flags.DEFINE_string("prior", None, "Prior directory, to let the prior act itself.")
@@ -35,7 +37,7 @@ def run() -> None:
     if _ONLINE.value:
         if given := _CONFIG.given():
             raise UserError(f"--online reads the run's configuration; leave out {', '.join(given)}")
-        settings = _settings_of(Path(_ONLINE.value))
+        settings = online.load_settings(_ONLINE.value)
     else:
         for name in ("arm", "eval.episodes"):
             if f"--config.{name}" in _CONFIG.given():
@@ -55,25 +57,24 @@ def run() -> None:
         online.check_inputs(judging, prior, None)
         results = {level: online.judge_trained_prior(judging, prior, level) for level in levels}
     for level, numbers in results.items():
-        print(f"{settings.env}/{level}")
-        for name, values in numbers.items():
-            print(f"  {name:16} " + "  ".join(f"{value:.3f}" for value in values))
+        print(f"\n{settings.env}/{level}, {_EPISODES.value:,} episodes a seed\n")
+        print(_table(settings.seeds, numbers))
     if _OUT.value:
         files.write_json(_OUT.value, results)
 
 
-def _settings_of(run_dir: Path) -> OnlineConfig:
-    """The configuration of a finished run."""
-    summary = run_dir / "summary.json"
-    if not summary.is_file() or not (run_dir / online.POLICY).is_dir():
-        raise UserError(
-            f"--online={run_dir} holds no policy: it is no run of train_online, is not finished, "
-            "or its arm has none"
-        )
-    record = files.read_json(summary)
-    if not isinstance(record, dict) or "config" not in record:
-        raise UserError(f"{summary} is damaged, it has no config; run train_online again")
-    return config.from_dict(OnlineConfig, record["config"], str(summary))
+def _table(seeds: Sequence[int], numbers: dict[str, list[float]]) -> str:
+    """A row a number, a column a seed and one for the mean, as Markdown.
+
+    A prior is one policy for all seeds, and has a single column.
+    """
+    one = all(len(values) == 1 for values in numbers.values())
+    columns = ["", "value"] if one else ["", *(f"seed {seed}" for seed in seeds), "mean"]
+    rows = [
+        [name, *(f"{x:.3f}" for x in (values if one else [*values, statistics.fmean(values)]))]
+        for name, values in numbers.items()
+    ]
+    return markdown_table(columns, rows)
 
 
 if __name__ == "__main__":

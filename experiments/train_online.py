@@ -22,7 +22,7 @@ _CONFIG = config.define({name: preset.online for name, preset in PRESETS.items()
 
 def run() -> None:
     """Trains and evaluates; prints the final success."""
-    from jaxrl_guided.lago.cell import run_cell
+    from jaxrl_guided.lago.cell import run_cell, summary_text
     from jaxrl_guided.runtime import compile_cache, files, signals
 
     if _CELL.value:
@@ -33,9 +33,7 @@ def run() -> None:
     if _CACHE.value:
         compile_cache.enable(_CACHE.value)
     result = run_cell(settings, _PRIOR.value, _DATA.value, app.RUN_DIR.value, _OUT.value)
-    for level, numbers in result["final"].items():
-        shown = ", ".join(f"{100 * x:.1f}" for x in numbers["success"])
-        print(f"{settings.env}/{level} {settings.arm}: success {shown} %")
+    print(summary_text(settings, result))
 
 
 if __name__ == "__main__":

@@ -35,10 +35,12 @@ def run() -> None:
         signals.catch_signals() as stop,
     ):
         card = train_prior(settings, episodes, run_dir, _OUT.value, stop)
-    print(
-        f"prior in {_OUT.value}: held-out nll {card.training['held_out_nll']:.3f} "
-        f"after {card.training['updates']} updates"
-    )
+        text = (
+            f"prior in {_OUT.value}: held-out nll {card.training['held_out_nll']:.3f} "
+            f"after {card.training['updates']} updates"
+        )
+        run_dir.write_summary(card.training, text + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -148,10 +148,10 @@ def _common_types(single: SingleEnv, action_space: Space) -> tuple[PyTree, PyTre
     action = jax.ShapeDtypeStruct(action_space.shape, action_space.dtype)
     state, out = jax.eval_shape(single.step, key, start[0], action)
     after = (state, out.obs)
-    if not jax.tree.structure(start) == jax.tree.structure(after):
+    at_reset, at_step = (str(jax.tree.structure(tree)) for tree in (start, after))
+    if at_reset != at_step:
         raise ValueError(
-            f"reset and step must give the same nest of arrays, not {jax.tree.structure(start)} "
-            f"and {jax.tree.structure(after)}"
+            f"reset and step must give the same nest of arrays, not {at_reset} and {at_step}"
         )
 
     def wider(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -3,6 +3,8 @@
 import contextlib
 from typing import Any
 
+import numpy as np
+
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
@@ -12,7 +14,14 @@ from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.files import PathLike
+from jaxrl_guided.runtime.markdown import markdown_table
+from jaxrl_guided.runtime.plots import learning_curves
 from jaxrl_guided.runtime.signals import StopFlag, catch_signals
+
+_SHOWN = {
+    "success": "success of greedy actions, %",
+    "sampled_success": "success of sampled actions, %",
+}
 
 
 def cell_identity(config: OnlineConfig, sources: Sources) -> dict[str, Any]:
@@ -70,18 +79,30 @@ def run_cell(
     ):
         result = run_arm(config, run, asked, trained, expert)
         record = {"config": to_dict(config), **result}
-        run.write_summary(record, _text(config, result))
+        run.write_summary(record, summary_text(config, result))
+        _draw_curve(config, result["curve"], run.path / "curve.png")
     if out is not None:
         cells.write_result(out, identity, record)
     return result
 
 
-def _text(config: OnlineConfig, result: dict[str, Any]) -> str:
-    lines = [
-        f"# {ARMS[config.arm].title} on {config.env}/{config.level}, reward {config.reward}",
-        "",
+def summary_text(config: OnlineConfig, result: dict[str, Any]) -> str:
+    """The cell's result as Markdown: success of every seed, greedy and sampled."""
+    seeds = ", ".join(map(str, config.seeds))
+    rows = [
+        [level, *(", ".join(f"{100 * x:.1f}" for x in numbers[name]) for name in _SHOWN)]
+        for level, numbers in result["final"].items()
     ]
-    for level, numbers in result["final"].items():
-        successes = ", ".join(f"{100 * x:.1f}" for x in numbers["success"])
-        lines.append(f"- {level}: success {successes} % (seeds {config.seeds})")
-    return "\n".join(lines) + "\n"
+    columns = ["level", *_SHOWN.values()]
+    title = f"{ARMS[config.arm].title} on {config.env}/{config.level}, reward {config.reward}"
+    return f"# {title}, seeds {seeds}\n\n{markdown_table(columns, rows)}"
+
+
+def _draw_curve(config: OnlineConfig, curve: dict[str, Any], path: PathLike) -> None:
+    """Greedy success over environment steps, for an arm that has learned."""
+    if curve["steps"]:
+        points = np.asarray(curve["steps"]), 100 * np.asarray(curve["success"]).T
+        title = f"{config.env}/{config.level}, reward {config.reward}"
+        learning_curves(
+            {ARMS[config.arm].title: points}, path, title, "success of greedy actions, %"
+        )

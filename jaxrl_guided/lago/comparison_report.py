@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxrl_guided.lago.comparison import ROWS
-from jaxrl_guided.lago.report import stamp
+from jaxrl_guided.lago.report import revisions_of, stamp
 from jaxrl_guided.lago.rivals import Scores, difference, estimate
 from jaxrl_guided.runtime.stats import paired_t
 
@@ -82,7 +82,7 @@ def comparison_record(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     further, beside = _table({k: v for k, v in scores.items() if k != _RANDOM}, _FURTHER)
     return {
         "title": "Backbones of the prior, each fine-tuned on the same steps of Real",
-        **stamp(),
+        **stamp(revisions_of(records)),
         "first_line": answer(scores),
         "columns": columns,
         "rows": rows,

@@ -134,9 +134,10 @@ class OnlineConfig:
 
     Attributes:
       env: environment family.
-      level: trained on, and evaluated on.
+      level: trained on, and evaluated on: `real`, `rephrase`, `easy` or `hard`, or a part of them,
+        as `real-heldout` or `hard-sort`.
       reward: `goal` or `distance`.
-      arm: one of `ARMS`.
+      arm: `random`, `bc`, `prior`, `ppo`, `ppo_10x`, `ppo_same`, `ppo_bc`, `kickstart` or `lago`.
       seeds: run side by side in one program.
       features: sentence vectors of the policy, `minilm` or `hashed`.
       feature_size: numbers in a hashed vector.
@@ -342,4 +343,7 @@ def check_seeds(seeds: tuple[int, ...]) -> None:
 
 def check_level(env: str, level: str) -> None:
     """Raises ValueError, listing what exists, unless `env/level` is an environment."""
-    registry.check(f"{env}/{level}")
+    try:
+        registry.check(f"{env}/{level}")
+    except ValueError as error:
+        raise ValueError(f"env and level: {error}") from error

@@ -34,7 +34,9 @@ from jaxrl_guided.lago.prior import PriorSpec
 from jaxrl_guided.learners.normaliser import init_normaliser
 from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
 from jaxrl_guided.learners.train import Chunk, make_chunk, summarise, train
+from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.config import from_dict
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import MetricsWriter
@@ -279,6 +281,24 @@ def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
     if not np.isfinite(loss).all():
         raise FloatingPointError(f"behaviour cloning has diverged, its held-out loss is {loss}")
     return policy
+
+
+def load_settings(path: PathLike) -> OnlineConfig:
+    """The configuration of a finished run of `train_online` that has left a policy.
+
+    Raises:
+      UserError: `path` is none, or is damaged.
+    """
+    summary = epath.Path(path) / "summary.json"
+    if not summary.exists() or not (epath.Path(path) / POLICY).exists():
+        raise UserError(
+            f"--online={path} holds no policy: it is no run of train_online, is not finished, "
+            "or its arm has none"
+        )
+    record = files.read_json(summary)
+    if not isinstance(record, dict) or "config" not in record:
+        raise UserError(f"{summary} is damaged, it has no config; run train_online again")
+    return from_dict(OnlineConfig, record["config"], str(summary))
 
 
 def load_policy(config: OnlineConfig, path: PathLike) -> Policy:

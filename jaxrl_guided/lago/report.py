@@ -38,6 +38,9 @@ BESIDE = {
 }
 """What is reported beside success, and what the table calls it."""
 
+ARM_TITLES = tuple(arm.title for arm in reversed(ARMS.values()))
+"""LaGO first: pictures give colours in this order."""
+
 _TRIAL = ("success", "sampled_success")
 """Numbers of a tuning trial; the first one decides."""
 
@@ -53,11 +56,12 @@ class Results:
       reward: of the online environment.
       measures: `success` and the keys of `BESIDE`, each by arm, column (level, Hard family or
         `mean`) and seed.
-      curves: level -> arm -> (steps `i[T]`, success `f[S, T]`).
+      curves: level -> arm -> (steps `i[T]`, per cent success `f[S, T]`).
       steps: environment steps by arm and level.
       expert_steps: expert transitions that an arm has seen.
       finished: number of runs by arm and level.
       planned: the same of the whole grid; empty where it is not known.
+      revisions: git revisions at which the cells ran.
     """
 
     reward: str
@@ -67,6 +71,7 @@ class Results:
     expert_steps: dict[str, int]
     finished: dict[str, dict[str, int]]
     planned: dict[str, dict[str, int]]
+    revisions: tuple[str, ...]
 
     @property
     def scores(self) -> Scores:
@@ -91,10 +96,9 @@ def gather(
     steps: dict[str, dict[str, int]] = {}
     expert: dict[str, int] = {}
     finished: dict[str, dict[str, int]] = {}
-    for record in records:
+    chosen = [record for record in records if record["config"]["reward"] == reward]
+    for record in chosen:
         config = record["config"]
-        if config["reward"] != reward:
-            continue
         arm, level = config["arm"], config["level"]
         for name, columns in _numbers(record).items():
             for column, by_seed in columns.items():
@@ -111,7 +115,7 @@ def gather(
         level: {
             arm: (
                 np.asarray(parts[0]["steps"]),
-                np.concatenate([np.asarray(part["success"]).T for part in parts]),
+                100 * np.concatenate([np.asarray(part["success"]).T for part in parts]),
             )
             for arm, parts in arms.items()
         }
@@ -121,7 +125,12 @@ def gather(
     for cell in planned:
         if cell.reward == reward:
             _count(whole, cell.arm, cell.level, cell.seeds)
-    return Results(reward, measures, joined, steps, expert, finished, whole)
+    return Results(reward, measures, joined, steps, expert, finished, whole, revisions_of(chosen))
+
+
+def revisions_of(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The git revisions at which cells ran."""
+    return tuple(sorted({record["git"] for record in records if "git" in record}))
 
 
 def _count(runs: dict[str, dict[str, int]], arm: str, level: str, seeds: Sequence[int]) -> None:
@@ -182,10 +191,19 @@ def table(results: Results) -> tuple[list[str], list[list[str]]]:
     for arm in (name for name in ARMS if name in results.scores):
         scores = results.scores[arm]
         cells = [f"{estimate(scores[name]):.1f}" if scores.get(name) else "" for name in columns]
-        steps = max(results.steps[arm].values(), default=0)
         expert = results.expert_steps.get(arm, 0)
-        rows.append([ARMS[arm].title, *cells, f"{steps:,}", f"{expert:,}", _runs(results, arm)])
+        rows.append(
+            [ARMS[arm].title, *cells, _steps(results, arm), f"{expert:,}", _runs(results, arm)]
+        )
     return ["success, %", *columns, "steps", "expert steps", "seeds"], rows
+
+
+def _steps(results: Results, arm: str) -> str:
+    """Environment steps of a run, as `507,904 (easy 106,496)`: the most, and what differs."""
+    by_level = results.steps[arm]
+    most = max(by_level.values(), default=0)
+    others = [f"{level} {steps:,}" for level, steps in by_level.items() if steps != most]
+    return f"{most:,} ({', '.join(others)})" if others else f"{most:,}"
 
 
 def _runs(results: Results, arm: str) -> str:
@@ -248,10 +266,10 @@ def _note(results: Results) -> str:
     return note
 
 
-def stamp() -> dict[str, Any]:
-    """Date, machine and versions, for every record."""
+def stamp(revisions: Sequence[str]) -> dict[str, Any]:
+    """Date, machine and versions of a record, and the revisions of the cells that it is made of."""
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"date": date, **versions.snapshot()}
+    return {"date": date, "revisions": list(revisions), **versions.snapshot()}
 
 
 def experiment_record(results: Results, title: str) -> dict[str, Any]:
@@ -267,7 +285,7 @@ def experiment_record(results: Results, title: str) -> dict[str, Any]:
     first += [headline(compare(results.scores, levels_of(results))), _unfinished(results)]
     return {
         "title": title,
-        **stamp(),
+        **stamp(results.revisions),
         "first_line": " ".join(filter(None, first)),
         **wanted,
         "answers": answers(results),
@@ -288,14 +306,24 @@ def as_text(record: Mapping[str, Any]) -> str:
 
 
 def draw_curves(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
-    """One picture a level, `NAME_LEVEL_REWARD.png`: greedy success over environment steps."""
+    """One picture a level, `NAME_LEVEL_REWARD.png`: greedy success over environment steps.
+
+    Arms that learn nothing online are dashed lines.
+    """
     paths = []
     for level, arms in results.curves.items():
         path = Path(directory) / f"{name}_{level}_{results.reward}.png"
+        still = {
+            ARMS[arm].title: 100 * float(np.mean(list(columns[level].values())))
+            for arm, columns in results.scores.items()
+            if not ARMS[arm].learns and columns.get(level)
+        }
         longest = {ARMS[arm].title: curve for arm, curve in arms.items() if arm != "ppo_10x"}
         if longest:
             title = f"clevr/{level}, reward {results.reward}"
-            learning_curves(longest, path, title, "success of greedy actions")
+            learning_curves(
+                longest, path, title, "success of greedy actions, %", names=ARM_TITLES, levels=still
+            )
             paths.append(path)
     return paths
 
@@ -317,7 +345,7 @@ def trials_record(records: Mapping[str, Mapping[str, Any]], title: str) -> dict[
     chosen = ", ".join(f"{ARMS[arm].title}: {name}" for arm, name in best.items())
     return {
         "title": title,
-        **stamp(),
+        **stamp(revisions_of(records.values())),
         "first_line": f"Best of each arm: {chosen}." if best else "No trial is finished yet.",
         "best": best,
         "columns": ["trial", "success, %", "success of sampled actions, %", "seeds"],

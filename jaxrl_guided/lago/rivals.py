@@ -11,8 +11,12 @@ import numpy as np
 from jaxrl_guided.lago.config import ARMS
 from jaxrl_guided.runtime.stats import Estimate, bootstrap, paired_difference
 
-RIVALS = ("ppo", "ppo_same", "ppo_bc", "kickstart", "prior")
-"""What LaGO is compared with: same steps, all but the loss, same data, same prior, the prior."""
+RIVALS = ("ppo", "ppo_same", "ppo_bc", "kickstart", "prior", "random")
+"""What LaGO is compared with: same steps, all but the loss, same data, same prior, the prior, and
+uniform random actions."""
+
+HEADLINE_RIVAL = "ppo"
+"""Compared on each level, too."""
 
 ONE_RUN = ("prior",)
 """Arms that are one frozen policy, the same for every seed."""
@@ -106,12 +110,19 @@ class Comparison(NamedTuple):
 
 
 def compare(scores: Scores, levels: Sequence[str]) -> list[Comparison]:
-    """LaGO against each rival on `mean`, or on each of `levels` while there is no mean."""
+    """LaGO against each rival on `mean`, or on each of `levels` while there is no mean.
+
+    Against PPO it is compared on all of them.
+    """
     found = []
     for rival in RIVALS:
         on_mean = _compare(scores, rival, "mean")
         on_levels = [_compare(scores, rival, level) for level in levels]
-        found += [item for item in ([on_mean] if on_mean else on_levels) if item is not None]
+        if on_mean and rival == HEADLINE_RIVAL:
+            on_levels = [on_mean, *on_levels]
+        elif on_mean:
+            on_levels = [on_mean]
+        found += [item for item in on_levels if item is not None]
     return found
 
 
@@ -126,18 +137,23 @@ def _compare(scores: Scores, rival: str, column: str) -> Comparison | None:
 
 
 def headline(found: Sequence[Comparison]) -> str:
-    """What LaGO is not above, or else what it is above."""
+    """What LaGO is below and what it is not clearly above, or else what it is above."""
     if not found:
         return "No comparison with LaGO is finished yet."
     judged = [item for item in found if item.judged]
     if not judged:
         return f"No comparison with LaGO is judged, all have fewer than {FEW_SEEDS} seeds."
     short = [item for item in judged if not item.above]
-    columns: dict[str, list[str]] = {}
-    for item in short or judged:
-        columns.setdefault(ARMS[item.rival].title, []).append(item.column)
-    rivals = "; ".join(f"{title} ({', '.join(names)})" for title, names in columns.items())
-    return f"LaGO is {'not clearly above' if short else 'above'}: {rivals}."
+    sentences = []
+    for verdict in ("below", "not clearly above", "above"):
+        columns: dict[str, list[str]] = {}
+        for item in short or judged:
+            if item.verdict == verdict:
+                columns.setdefault(ARMS[item.rival].title, []).append(item.column)
+        if columns:
+            rivals = "; ".join(f"{title} ({', '.join(names)})" for title, names in columns.items())
+            sentences.append(f"LaGO is {verdict}: {rivals}.")
+    return " ".join(sentences)
 
 
 def goal(scores: Scores) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Entry point of every script: parse flags, run, and show a user's mistake as one line."""
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from jaxrl_guided.runtime.signals import Stopped
 
 USAGE_EXIT_CODE = 2
 INTERRUPT_EXIT_CODE = 130
+
+_REQUIRED = re.compile(r"flag --(\w+)=None: Flag --\w+ must have a value other than None\.?")
 
 RUN_DIR = flags.DEFINE_string(
     "run_dir", None, "Directory of this run; an existing one of the same configuration is resumed."
@@ -27,8 +30,14 @@ def _fail(message: str) -> None:
 def _parse_flags(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS(argv)
+    except flags.UnrecognizedFlagError as error:
+        longer = [name for name in flags.FLAGS if name.split(".")[-1] == error.flagname]
+        hint = f"; there is --{' and --'.join(longer)}" if longer else ""
+        _fail(f"{error}{hint}")
+        raise
     except flags.Error as error:
-        _fail(str(error))
+        missing = _REQUIRED.findall(str(error))
+        _fail(f"--{' and --'.join(missing)} must be given" if missing else str(error))
         raise
 
 

@@ -5,15 +5,17 @@ the path, shape and dtype of every array, and a content hash. The stamp is compa
 casts a wrong dtype in silence, fills modules by order alone and does not see a flipped bit.
 """
 
+import contextlib
 import hashlib
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging
 from etils import epath
 
 from jaxrl_guided.runtime import config as config_lib
@@ -35,6 +37,17 @@ def _manifest(state: Any) -> dict[str, str]:
         f"{list(np.shape(leaf))}"
         for path, leaf in leaves
     }
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without orbax's warning, at every opening, that what is opened read only is read only."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 class Checkpointer(AbstractContextManager["Checkpointer"]):
@@ -84,9 +97,10 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
             save_interval_steps=0 if read_only else 1,
         )
         try:
-            self._manager = ocp.CheckpointManager(
-                self._directory, options=options, item_names=("state", "stamp")
-            )
+            with _quiet() if read_only else contextlib.nullcontext():
+                self._manager = ocp.CheckpointManager(
+                    self._directory, options=options, item_names=("state", "stamp")
+                )
         except OSError as error:
             reason = error.strerror or error
             raise UserError(f"{self._directory} cannot be written: {reason}") from error

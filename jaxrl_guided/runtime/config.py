@@ -6,6 +6,7 @@ the dataclasses are rebuilt through their constructors, so that `__post_init__` 
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import math
 import re
@@ -198,15 +199,37 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
     return [] if ours == theirs else [f"{path}: {ours!r}, not {theirs!r}"]
 
 
-def _leaves(cls: Any, config: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yields (dotted path, annotation, default) of every plain field."""
+class _Leaf(typing.NamedTuple):
+    """A plain field: dotted path, annotation, default, and what its docstring says of it."""
+
+    path: str
+    annotation: Any
+    value: Any
+    meaning: str
+
+
+def _leaves(cls: Any, config: Any, path: str = "") -> Iterator[_Leaf]:
+    """Yields every plain field."""
+    meanings = meanings_of(cls)
     for name, annotation in typing.get_type_hints(cls).items():
         value = getattr(config, name)
         nested = _nested(annotation)
         if nested is None:
-            yield f"{path}{name}", annotation, value
+            yield _Leaf(f"{path}{name}", annotation, value, meanings.get(name, ""))
         else:
             yield from _leaves(nested, nested() if value is None else value, f"{path}{name}.")
+
+
+def meanings_of(cls: Any) -> dict[str, str]:
+    """What the `Attributes:` part of a class's docstring says of each field, as a sentence."""
+    found: dict[str, str] = {}
+    _, _, attributes = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")
+    for entry in re.split(r"\n(?=  \w)", "\n" + attributes.partition("\n\n")[0]):
+        names, colon, text = " ".join(entry.split()).partition(": ")
+        if colon:
+            text = text.removesuffix(".") + "."
+            found.update(dict.fromkeys(names.split(", "), text[:1].upper() + text[1:]))
+    return found
 
 
 def _set(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -292,10 +315,10 @@ def define(
     default = presets[names[0]]
     leaves = list(_leaves(type(default), default))
     tree: dict[str, Any] = {}
-    for path, _, value in leaves:
+    for leaf in leaves:
         # Of type object, so that our own parser alone decides: that of ml_collections refuses 1e6
         # for integers and reads `a,b` as a tuple of one.
-        _set(tree, path, config_dict.FieldReference(value, field_type=object))
+        _set(tree, leaf.path, config_dict.FieldReference(leaf.value, field_type=object))
     flags.DEFINE_enum("preset", names[0], names, "Named configuration.", flag_values=flag_values)
     # ml_collections makes a flag for each override that it finds in `sys_argv`. Naming every field
     # there defines them all, so that --help lists them and a mistyped name is found by absl.
@@ -304,13 +327,13 @@ def define(
         config_dict.ConfigDict(tree),
         help_string="Overrides of the preset's fields.",
         flag_values=flag_values,
-        sys_argv=["", *(f"--{name}.{path}" for path, _, _ in leaves)],
+        sys_argv=["", *(f"--{name}.{leaf.path}" for leaf in leaves)],
     )
     script = str(flag_values.find_module_defining_flag("preset"))
-    for path, annotation, value in leaves:
-        flag = flag_values[f"{name}.{path}"]
+    for leaf in leaves:
+        flag = flag_values[f"{name}.{leaf.path}"]
         flag_values.register_key_flag_for_module(script, flag)
-        flag.parser = _FieldParser(annotation)
-        flag.boolean = annotation is bool
-        flag.help = f"Default of preset {names[0]}: {value!r}."
+        flag.parser = _FieldParser(leaf.annotation)
+        flag.boolean = leaf.annotation is bool
+        flag.help = f"{leaf.meaning} Default of preset {names[0]}: {leaf.value!r}.".strip()
     return ConfigFlags(presets, name, flag_values)

@@ -44,7 +44,14 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str
 
 
 def origin(record: Mapping[str, Any]) -> str:
-    """Date, machine and JAX's version of a record that holds `versions.snapshot()`."""
+    """Where a record with `versions.snapshot()` comes from: date, machine, JAX's version.
+
+    One made of cells has their `revisions`, too: they ran before it was made.
+    """
+    if record.get("revisions"):
+        short = sorted({revision[:7] for revision in record["revisions"]})
+        made = f"Table made on {record['date']}, {record['cpu']}, jax {record['packages']['jax']}"
+        return f"{made}; its cells ran at revision{'s' * (len(short) > 1)} {', '.join(short)}."
     machine = f"{record['cpu']}, {record['cores']} cores, {', '.join(record['devices'])}"
     return f"{record['date']}, {machine}, jax {record['packages']['jax']}."
 

@@ -1,14 +1,16 @@
 """Pictures of results as PNG: learning curves with intervals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.stats import bootstrap
 
-_SIZE_INCHES = (6.4, 4.0)
+_LEGEND = "mean, 95 % interval"
+_SIZE_INCHES = (9.0, 4.0)
 _DPI = 150
 _RESAMPLES = 1000
 
@@ -19,6 +21,8 @@ def learning_curves(
     title: str,
     ylabel: str,
     xlabel: str = "environment steps",
+    names: Sequence[str] = (),
+    levels: Mapping[str, float] | None = None,
 ) -> None:
     """Draws the mean over seeds of each curve with its 95 % bootstrap band.
 
@@ -28,18 +32,29 @@ def learning_curves(
       title: above the picture.
       ylabel: meaning and unit of the values.
       xlabel: meaning of the steps.
+      names: all curves that pictures of this kind may have; each keeps its colour from one picture
+        to the next. By default what this picture shows.
+      levels: name to a value that does not depend on the steps, drawn as a dashed line.
     """
-    figure = Figure(figsize=_SIZE_INCHES)
+    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
+    levels = levels or {}
+    order = list(names or (*curves, *levels))
     for name, (steps, values) in curves.items():
         values = np.atleast_2d(values)
-        axes.plot(steps, values.mean(axis=0), label=name)
+        colour = f"C{order.index(name)}"
+        axes.plot(steps, values.mean(axis=0), color=colour, label=_label(name, len(values)))
         if len(values) > 1:
             bands = [bootstrap(column, resamples=_RESAMPLES) for column in values.T]
-            axes.fill_between(
-                steps, [band.low for band in bands], [band.high for band in bands], alpha=0.2
-            )
+            low, high = [band.low for band in bands], [band.high for band in bands]
+            axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    for name, value in levels.items():
+        axes.axhline(value, color=f"C{order.index(name)}", linestyle="--", linewidth=1, label=name)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    axes.legend(frameon=False)
-    figure.tight_layout()
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    figure.legend(frameon=False, loc="outside right upper", title=_LEGEND)
     figure.savefig(path, dpi=_DPI)
+
+
+def _label(name: str, seeds: int) -> str:
+    return f"{name} ({seeds} seed{'s' if seeds > 1 else ''})"

@@ -46,7 +46,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._every, self._clock = every_seconds, clock
         self._stream = stream or sys.stderr
         self._marks = collections.deque([(clock(), done)], maxlen=_WINDOW)
-        self._last_line = -float("inf")
+        self._first, self._last_line = True, -float("inf")
         self._bar: Progress | None = None
         if self._stream.isatty():
             self._bar = Progress(
@@ -60,6 +60,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     def update(self, done: int, **numbers: float) -> None:
         """Reports that `done` units are finished, with a few numbers to show."""
         now = self._clock()
+        if self._first and done < self._total:
+            self._marks.clear()  # it has compiled: what is left will be faster
+        self._first = False
         self._marks.append((now, done))
         text = self._describe(done, numbers)
         if self._bar is not None:

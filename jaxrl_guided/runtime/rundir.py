@@ -148,7 +148,7 @@ class RunDir(AbstractContextManager["RunDir"]):
 
 
 def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
-    """Opens the run directory at `path`, or a new `runs/NAME-TIME` when `path` is None.
+    """Opens the run directory at `path`, or a new `runs/NAME-TIME`, named on stderr, for None.
 
     Args:
       path: local directory, usually `--run_dir`.
@@ -162,4 +162,5 @@ def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
     if path is None:
         time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         path = epath.Path("runs") / f"{name}-{time}"
+        print(f"run directory: {path}", file=sys.stderr)
     return RunDir(path, config)

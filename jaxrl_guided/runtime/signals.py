@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
+import os
 import signal
 import sys
 import threading
@@ -29,6 +30,8 @@ class StopFlag:
 
 
 _PR_SET_PDEATHSIG = 1
+_STDERR = 2
+_ACKNOWLEDGEMENT = b"\nstopping at the next checkpoint; a second Ctrl-C stops at once\n"
 
 
 def end_with_parent() -> None:
@@ -41,8 +44,8 @@ def end_with_parent() -> None:
 def catch_signals() -> Iterator[StopFlag]:
     """Turns SIGTERM and SIGINT into a flag within the block; the old handlers return after it.
 
-    A second SIGINT raises KeyboardInterrupt at once. Outside the main thread, where Python allows
-    no handlers, the flag stays down.
+    The first one is acknowledged on stderr. A second SIGINT raises KeyboardInterrupt at once.
+    Outside the main thread, where Python allows no handlers, the flag stays down.
     """
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
@@ -52,6 +55,8 @@ def catch_signals() -> Iterator[StopFlag]:
     def handle(signum: int, frame: FrameType | None) -> None:
         if flag.requested and signum == signal.SIGINT:
             raise KeyboardInterrupt
+        if not flag.requested:  # not by print, which may be what the signal has interrupted
+            os.write(_STDERR, _ACKNOWLEDGEMENT)
         flag.signum = signum
 
     previous = {signum: signal.signal(signum, handle) for signum in SIGNALS}

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
+from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr import drawing
+from jaxrl_guided.envs.clevr.instructions import instruction_set
+from jaxrl_guided.envs.clevr.table import CENTRE_LOW, NUM_ACTIONS
 
 
 def test_an_episode_becomes_pictures():
-    text, frames = drawing.play("clevr/easy", "expert", seed=0)
+    texts = instruction_set("easy").texts
+    text, frames = drawing.play(make("clevr/easy"), texts, drawing.scripted("easy", True), seed=0)
     assert len(frames) == 2
-    assert text in drawing.instruction_set("easy").texts
+    assert text in texts
     assert frames[0].action is not None
     assert frames[1] == (frames[1].positions, None, "step 1, return 1.0: solved")
     pictures = drawing.moving(text, frames)
@@ -26,6 +30,26 @@ def test_an_episode_becomes_pictures():
         for colour in drawing.COLOURS:
             rgb = np.array(ImageColor.getrgb(colour))
             assert (pixels == rgb).all(-1).sum() > 500
+
+
+def test_every_push_is_seen_and_no_ball_is_cut_off():
+    """Balls in a corner: each arrow adds black, and every ball has all of its pixels."""
+    corner = np.tile(CENTRE_LOW - 0.13, (5, 1)) + np.arange(5)[:, None] * [0.27, 0]
+    empty = np.asarray(drawing.moving("", [drawing.Frame(corner, None, "")])[0])
+
+    def pixels(image, colour):
+        return (np.asarray(image).reshape(-1, 3) == np.array(ImageColor.getrgb(colour))).all(1)
+
+    sizes = [pixels(empty, colour).sum() for colour in drawing.COLOURS]
+    assert max(sizes) < 1.1 * min(sizes)
+    for action in range(NUM_ACTIONS):
+        (image,) = drawing.moving("", [drawing.Frame(corner, action, "")])
+        assert (np.asarray(image) == 0).all(-1).sum() > (empty == 0).all(-1).sum() + 50, action
+
+
+def test_a_long_episode_has_a_short_strip():
+    frames = [drawing.Frame(np.zeros((5, 2)), None, f"{i}") for i in range(51)]
+    assert drawing.strip("", frames).size == drawing.strip("", frames[:12]).size
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from jaxrl_guided.lago.cell import cell_identity
+from jaxrl_guided.lago.config import ARMS
 from jaxrl_guided.lago.presets import FULL, SMOKE
 from jaxrl_guided.lago.sources import Sources
 from jaxrl_guided.runtime import cells, files
@@ -65,11 +66,13 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     trained = scripts.run(tmp_path, "train_prior", "--preset=smoke", *places, *sft)
     assert "prior in prior: held-out nll" in trained.stdout
     assert "after 4 updates" in trained.stdout
+    assert files.read_json(tmp_path / "prior_run" / "summary.json")["updates"] == 4
 
     for arm in ("ppo", "lago", "bc"):
         places = [f"--run_dir=runs/{arm}", f"--out={arm}.json", "--prior=prior", "--data=data"]
         online = scripts.run(tmp_path, "train_online", *ONLINE, f"--config.arm={arm}", *places)
-        assert f"clevr/real {arm}: success " in online.stdout
+        assert f"# {ARMS[arm].title} on clevr/real" in online.stdout
+        assert (tmp_path / "runs" / arm / "curve.png").exists() == ARMS[arm].learns
         evaluated = [f"--online=runs/{arm}", "--episodes=8", f"--out={arm}_again.json"]
         assert "sampled_success" in scripts.run(tmp_path, "evaluate", *evaluated).stdout
         final = saved(tmp_path / f"{arm}.json")["final"]
@@ -95,6 +98,8 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     assert "| uniform random | 25.0 [25.0, 25.0] | 0 | 0 | 0–10 of 10 |" in table.stdout
     assert files.read_json(results / "lago_clevr.json")["rows"][0][0] == "uniform random"
 
+    scripts.run(tmp_path, "render", "--env=clevr/rephrase", "--online=runs/lago", "--out=acts")
+    assert (tmp_path / "acts" / "episode.png").exists()
     scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
     with Image.open(tmp_path / "pictures" / "episode.gif") as picture:
         assert picture.n_frames == 2

@@ -3,8 +3,10 @@
 import collections
 import dataclasses
 import json
+import re
 
 import pytest
+from absl import flags
 
 from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import (
@@ -20,6 +22,7 @@ from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
 from jaxrl_guided.lago.report import MEAN
 from jaxrl_guided.lago.rivals import FEW_SEEDS
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
+from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime.config import from_dict, to_dict
 
 
@@ -177,3 +180,15 @@ def test_sizes_out_of_range_are_refused():
         DataConfig(random_fraction=1.0)
     with pytest.raises(ValueError, match="curve_points must be at least 1, not -2"):
         EvalConfig(curve_points=-2)
+
+
+def test_every_field_of_the_main_job_is_explained():
+    values = flags.FlagValues()
+    defined = config_lib.define(PRESETS, flag_values=values)
+    fields = list(config_lib._leaves(LagoConfig, defined.presets["full"]))
+    assert len(fields) > 60
+    assert [leaf.path for leaf in fields if not leaf.meaning] == []
+
+
+def test_every_arm_is_named_in_the_help():
+    assert set(re.findall(r"`(\w+)`", config_lib.meanings_of(OnlineConfig)["arm"])) == set(ARMS)

@@ -82,7 +82,7 @@ def test_cells_of_several_seeds_join_and_rewards_stay_apart():
     assert results.scores == {"ppo": {"real": {3: 0.5, 1: 0.7, 2: 0.9}}}
     steps, success = results.curves["real"]["ppo"]
     np.testing.assert_array_equal(steps, [10, 20])
-    np.testing.assert_array_equal(success, [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    np.testing.assert_allclose(success, [[10, 20], [30, 40], [50, 60]])
     assert gather(records, "distance").scores == {"ppo": {"real": {1: 0.0}}}
     assert results.measures["return"]["ppo"]["real"] == {3: 5.0, 1: 7.0, 2: 9.0}
     assert results.measures["success_at_end"]["ppo"]["real"] == {3: 0.125, 1: 0.175, 2: 0.225}
@@ -118,7 +118,7 @@ def test_the_table_has_arms_in_order_columns_of_the_paper_first_and_gaps():
     assert rows == [
         ["uniform random", "10.0 [10.0, 10.0]", "", "0", "0", "2"],
         ["PPO, 10x steps", "40.0 [40.0, 40.0]", "", "12,345", "0", "2"],
-        [ARMS["lago"].title, "30.0 [30.0, 30.0]", "50.0 [50.0, 50.0]", "100", "70", "2"],
+        [ARMS["lago"].title, "30.0 [30.0, 30.0]", "50.0 [50.0, 50.0]", "100 (easy 50)", "70", "2"],
     ]
 
 
@@ -154,8 +154,12 @@ def test_answers_prefer_the_mean_and_say_the_bad_news_first():
     records += [cell("kickstart", "rephrase", [0.6] * 5, **options)]
     found = answers(gather(records, "goal"))
     assert found == [
+        "LaGO is below PPO on real: -40.0 [-40.0, -40.0] points, 5 seeds.",
+        "LaGO is not clearly above PPO on hard: +0.0 [+0.0, +0.0] points, 5 seeds.",
         "LaGO is below kickstarting (beta to 0) on rephrase: -10.0 [-10.0, -10.0] points, 5 seeds.",
         "LaGO is above PPO on mean: +10.0 [+10.0, +10.0] points, 5 seeds.",
+        "LaGO is above PPO on rephrase: +40.0 [+40.0, +40.0] points, 5 seeds.",
+        "LaGO is above PPO on easy: +40.0 [+40.0, +40.0] points, 5 seeds.",
     ]
 
 
@@ -176,7 +180,7 @@ def test_without_a_mean_every_level_is_compared():
         "LaGO is above PPO on real: +25.0 [+25.0, +25.0] points, 5 seeds.",
     ]
     first = experiment_record(results, "A title")["first_line"]
-    assert "LaGO is not clearly above: PPO (rephrase)." in first
+    assert "LaGO is below: PPO (rephrase)." in first
 
 
 def test_no_answer_without_two_common_seeds_or_a_rival():
@@ -277,6 +281,10 @@ def test_the_record_says_when_and_on_what_it_was_made():
     assert abs((today - datetime.date.fromisoformat(record["date"])).days) <= 1
     assert {name: record[name] for name in versions.snapshot()} == versions.snapshot()
     assert as_text(record).splitlines()[-1].startswith(f"{record['date']}, {record['cpu']}, ")
+    cells = [{**cell("ppo", "real", [0.5], (n,)), "git": f"{n}" * 40} for n in (2, 1)]
+    last = as_text(experiment_record(gather(cells, "goal"), "A title")).splitlines()[-1]
+    assert last.startswith(f"Table made on {record['date']}, ")
+    assert last.endswith("its cells ran at revisions 1111111, 2222222.")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,12 @@ def test_the_headline_names_what_lago_is_not_above():
     ours = {"real": [0.5] * 5, "easy": [0.5] * 5}
     low, high = {name: [0.25] * 5 for name in ours}, {name: [0.75] * 5 for name in ours}
     found = compare(scores(lago=ours, ppo=low, ppo_bc=high), ["real", "easy"])
-    assert headline(found) == "LaGO is not clearly above: PPO from BC (real, easy)."
+    assert headline(found) == "LaGO is below: PPO from BC (real, easy)."
+    found = compare(scores(lago=ours, ppo_bc=high, kickstart=ours), ["real", "easy"])
+    assert headline(found) == (
+        "LaGO is below: PPO from BC (real, easy). "
+        "LaGO is not clearly above: kickstarting (beta to 0) (real, easy)."
+    )
     found = compare(scores(lago=ours, ppo=low, prior={"real": [0.25]}), ["real", "easy"])
     assert headline(found) == "LaGO is above: PPO (real, easy); prior as controller (real)."
     assert headline([]) == "No comparison with LaGO is finished yet."

@@ -223,3 +223,37 @@ def test_numbers_that_json_does_not_have_are_refused(number):
         parse(f"--config.optimizer.lr={number}")
     with pytest.raises(UserError, match=r"config.lr must be a finite number, got inf"):
         config_lib.from_dict(Optimizer, {"lr": math.inf})
+
+
+@dataclasses.dataclass(frozen=True)
+class Documented:
+    """A group of settings.
+
+    Attributes:
+      rate: of Adam: the first one,
+        and the last.
+      low, high: bounds `[low, high]`.
+
+    Raises:
+      ValueError: never.
+    """
+
+    rate: float = 0.5
+    low: int = 0
+    high: int = 1
+    silent: str = "x"
+
+
+def test_flags_say_what_the_docstring_says():
+    values = flags.FlagValues()
+    config_lib.define({"only": Run(), "other": Run()}, flag_values=values)
+    assert values["config.optimizer.lr"].help == "Default of preset only: 0.0003."
+    values = flags.FlagValues()
+    config_lib.define({"only": Documented()}, flag_values=values)
+    helps = {name: values[f"config.{name}"].help for name in ("rate", "low", "high", "silent")}
+    assert helps == {
+        "rate": "Of Adam: the first one, and the last. Default of preset only: 0.5.",
+        "low": "Bounds `[low, high]`. Default of preset only: 0.",
+        "high": "Bounds `[low, high]`. Default of preset only: 1.",
+        "silent": "Default of preset only: 'x'.",
+    }

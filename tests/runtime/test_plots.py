@@ -16,5 +16,35 @@ def test_learning_curves_draw_a_band_for_several_seeds(tmp_path):
     learning_curves({"ppo": (steps, values)}, tmp_path / "a.png", "CLEVR", "success")
     learning_curves({"ppo": (steps, values[:1] * 2)}, tmp_path / "b.png", "CLEVR", "success")
     banded, plain = picture(tmp_path / "a.png"), picture(tmp_path / "b.png")
-    assert banded.shape == (600, 960, 3)
-    assert (banded != 255).any(axis=-1).sum() > 3 * (plain != 255).any(axis=-1).sum()
+    assert banded.shape == (600, 1350, 3)
+
+    def tinted(pixels):  # the band is a pale blue
+        return ((pixels > 200).all(axis=-1) & (pixels[..., 2] > pixels[..., 0] + 20)).sum()
+
+    assert tinted(banded) > 10_000 > 10 * tinted(plain)
+
+
+def test_a_name_keeps_its_colour_from_picture_to_picture(tmp_path):
+    curve = (np.arange(5), np.arange(5.0)[None])
+    names = ("ppo", "lago", "random")
+    learning_curves({"ppo": curve, "lago": curve}, tmp_path / "a.png", "A", "y", names=names)
+    learning_curves({"lago": curve}, tmp_path / "b.png", "B", "y", names=names)
+    learning_curves({"lago": curve}, tmp_path / "c.png", "C", "y")
+
+    def count(name, colour):  # of pixels that are near to it
+        return (abs(picture(tmp_path / name) - colour).max(axis=-1) < 12).sum()
+
+    orange, blue = (255, 127, 14), (31, 119, 180)
+    assert count("a.png", orange) > 500
+    assert count("b.png", orange) > 500
+    assert count("b.png", blue) == 0 < count("c.png", blue)
+
+
+def test_levels_are_dashed_lines(tmp_path):
+    curve = {"ppo": (np.arange(5), np.arange(5.0)[None])}
+    learning_curves(curve, tmp_path / "a.png", "A", "y", levels={"random": 2.0})
+    learning_curves(curve, tmp_path / "b.png", "A", "y")
+    orange = (abs(picture(tmp_path / "a.png") - (255, 127, 14)).max(axis=-1) < 12).sum(axis=1)
+    row = orange.max()
+    assert 200 < row < 700  # a line across the picture with gaps
+    assert not (abs(picture(tmp_path / "b.png") - (255, 127, 14)).max(axis=-1) < 12).any()

@@ -23,8 +23,19 @@ def run(updates, stream=None, **kwargs):
 
 
 def test_line_gives_rate_and_time_left():
-    (line,) = run([(2.0, 100)])
-    assert line == "ppo 100/1,000 steps  50/s  18 s left  reward 33.3"
+    _, line = run([(5.0, 50), (7.0, 150)], every_seconds=0)
+    assert line == "ppo 150/1,000 steps  50/s  17 s left  reward 50"
+
+
+def test_the_first_update_has_compiled_and_does_not_count():
+    first, second = run([(60.0, 1), (61.0, 11)], every_seconds=0)
+    assert first == "ppo 1/1,000 steps  reward 0.333"
+    assert "10/s" in second
+
+
+def test_work_that_is_one_update_has_a_rate():
+    (line,) = run([(2.0, 1000)])
+    assert line == "ppo 1,000/1,000 steps  500/s  reward 333"
 
 
 def test_lines_are_rare_but_the_last_comes():
@@ -39,7 +50,7 @@ def test_lines_are_rare_but_the_last_comes():
 
 
 def test_work_of_an_earlier_session_does_not_count_in_the_rate():
-    (line,) = run([(10.0, 600)], done=500)
+    _, line = run([(5.0, 510), (14.0, 600)], done=500, every_seconds=0)
     assert "10/s" in line
     assert "40 s left" in line
 
@@ -56,10 +67,10 @@ def test_no_rate_without_time_or_work():
 
 
 def test_terminal_gets_a_bar():
-    text = "\n".join(run([(2.0, 100)], Terminal()))
+    text = "\n".join(run([(5.0, 50), (7.0, 150)], Terminal()))
     assert "ppo" in text
     assert "━" in text
-    assert "18 s left" in text
+    assert "17 s left" in text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from jaxrl_guided.runtime.signals import catch_signals
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_signal_raises_the_flag(signum):
+def test_signal_raises_the_flag_and_is_acknowledged(signum, capfd):
     before = signal.getsignal(signum)
     with catch_signals() as stop:
         assert not stop.requested
@@ -20,6 +20,7 @@ def test_signal_raises_the_flag(signum):
         assert stop.requested
         assert stop.signum == signum
     assert signal.getsignal(signum) is before
+    assert "stopping at the next checkpoint" in capfd.readouterr().err
 
 
 def test_second_interrupt_ends_at_once_and_handlers_come_back():

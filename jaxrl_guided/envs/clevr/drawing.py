@@ -1,6 +1,6 @@
 """Pictures of CLEVR-Robot episodes: a layout a frame, an arrow for the push that comes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from PIL import Image
 
-from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.collect import expert_policy
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.clevr.physics import PUSHER_OFFSET
@@ -23,9 +22,11 @@ from jaxrl_guided.envs.clevr.table import (
     WALL_HIGH,
     WALL_LOW,
 )
+from jaxrl_guided.envs.types import PyTree, VectorEnv
 
 COLOURS = ("#d1495b", "#2e6fbb", "#4f9d69", "#8a5fbf", "#3bb5c4")
 STRIP_COLUMNS = 4
+STRIP_FRAMES = 12
 
 
 class Frame(NamedTuple):
@@ -36,18 +37,31 @@ class Frame(NamedTuple):
     caption: str
 
 
-def play(name: str, policy: str, seed: int) -> tuple[str, list[Frame]]:
-    """The instruction and the frames of one episode."""
-    env = make(name, num_envs=1)
-    instructions = instruction_set(name.partition("/")[2])
-    act: Callable = jax.jit(expert_policy(instructions, 0.0 if policy == "expert" else 1.0))
+Act = Callable[[jax.Array, PyTree], jax.Array]
+"""`(key, obs [N, …]) -> action [N]`."""
+
+
+def scripted(level: str, expert: bool) -> Act:
+    """The scripted expert of a level, or uniform random actions."""
+    policy = expert_policy(instruction_set(level), 0.0 if expert else 1.0)
+    return lambda key, obs: policy(key, obs)[0]
+
+
+def play(env: VectorEnv, texts: Sequence[str], act: Act, seed: int) -> tuple[str, list[Frame]]:
+    """The instruction and the frames of one episode of an environment of one.
+
+    Args:
+      texts: of the environment's instructions.
+      act: who acts.
+    """
+    act = jax.jit(act)
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = env.reset(reset_key)
-    text, total = instructions.texts[int(obs["instruction"][0])], 0.0
+    text, total = texts[int(obs["instruction"][0])], 0.0
     frames: list[Frame] = []
     while True:
         key, action_key = jax.random.split(key)
-        action, _ = act(action_key, obs)
+        action = act(action_key, obs)
         caption = f"step {len(frames)}, return {total:.1f}"
         frames.append(Frame(layout(obs), int(action[0]), caption))
         state, result = env.step(state, action)
@@ -76,8 +90,11 @@ def draw(axes: Axes, frame: Frame) -> None:
         ball, direction = divmod(frame.action, len(DIRECTIONS))
         centre, way = frame.positions[ball], DIRECTIONS[direction]
         arrow = {"arrowstyle": "-|>", "color": "black", "linewidth": 2.5, "mutation_scale": 18}
-        axes.annotate("", centre + 0.2 * way, centre - PUSHER_OFFSET * way, arrowprops=arrow)
-    axes.set(xlim=(-0.65, 0.65), ylim=(-0.35, 0.75), aspect="equal")
+        tip, tail = centre + 0.2 * way, centre - PUSHER_OFFSET * way
+        axes.annotate("", tip, tail, arrowprops=arrow, annotation_clip=False)
+    # An episode may start with balls beyond the walls, which push them in.
+    axes.set(xlim=(left - 0.2, WALL_HIGH[0] + 0.2), aspect="equal")
+    axes.set(ylim=(front - 0.25, WALL_HIGH[1] + 0.2))
     axes.set_title(frame.caption, fontsize=9)
     axes.axis("off")
 
@@ -101,7 +118,10 @@ def moving(text: str, frames: list[Frame]) -> list[Image.Image]:
 
 
 def strip(text: str, frames: list[Frame]) -> Image.Image:
-    """All frames in one picture."""
+    """Frames in one picture: all, or of a long episode `STRIP_FRAMES` from first to last."""
+    if len(frames) > STRIP_FRAMES:
+        chosen = np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int)
+        frames = [frames[i] for i in chosen]
     rows = -(-len(frames) // STRIP_COLUMNS)
     figure = Figure(figsize=(2.8 * STRIP_COLUMNS, 2.7 * rows + 0.4), dpi=100, layout="constrained")
     figure.suptitle(text, fontsize=12, wrap=True)
