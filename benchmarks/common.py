@@ -120,12 +120,12 @@ def measure_interleaved(
 def table_cells(row: Mapping[str, Any]) -> list[str]:
     """A row (as JSON data) as the texts of its table; the columns are `COLUMNS`."""
     peers = ", ".join(f"{name} {number(value)}" for name, value in row["peers"].items())
-    goal = "; ".join(filter(None, [row["goal"], row["note"]]))
     measured = f"{row['metric']} [{row['unit']}]"
-    return [row["case"], measured, number(row["ours"]), peers, goal, verdict(row["met"])]
+    met = "void" if row["goal"] and row["met"] is None else verdict(row["met"])
+    return [row["case"], measured, number(row["ours"]), peers, row["goal"], met, row["note"]]
 
 
-COLUMNS = ("case", "metric", "ours", "peers", "goal", "met")
+COLUMNS = ("case", "metric", "ours", "peers", "goal", "met", "note")
 
 
 def results_path(name: str) -> pathlib.Path | None:

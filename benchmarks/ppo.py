@@ -104,13 +104,18 @@ class Arm:
 def measure(case: Case) -> list[common.Row]:
     """A row for each arm, guided ones beside PPO alone."""
     arms = {"PPO": Arm(case, None)}
-    arms |= {f"guided, history {history}": Arm(case, history) for history in case.histories}
+    arms |= {
+        f"guided by an untrained nano prior, history {history}": Arm(case, history)
+        for history in case.histories
+    }
     times = common.measure_interleaved(arms, case.repeats)
     speed = {name: case.steps / timing.median for name, timing in times.items()}
     rows = []
     for name, arm in arms.items():
         guided = name != "PPO"
-        success = f"success {arm.summary['success']:.2f}" if "success" in arm.summary else ""
+        success = (
+            f"training success {arm.summary['success']:.2f}" if "success" in arm.summary else ""
+        )
         notes = [success, f"compiled in {arm.compile_seconds:.1f} s", times[name].note]
         valid = times[name].valid and times["PPO"].valid
         rows.append(

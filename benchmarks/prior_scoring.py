@@ -250,10 +250,11 @@ def _rows(
     peak = floor.PEAK_OPERATIONS / seconds["peak"]
 
     def row(metric: str, value: float, uses: tuple[str, ...] = (), **more: Any) -> common.Row:
-        void = [f"{name} {times[name].note}" for name in uses if times[name].note]
+        noisiest = max((times[name] for name in uses), key=lambda time: time.spread, default=None)
+        void = noisiest.note if noisiest else ""
         if void:
             more["met"] = None
-        note = "; ".join(filter(None, [more.pop("note", ""), *void]))
+        note = "; ".join(filter(None, [more.pop("note", ""), void]))
         unit = "1/s" if "per second" in metric else "1"
         return common.Row(title, metric, unit, value, note=note, **more)
 
@@ -270,7 +271,7 @@ def _rows(
             note=f"{least / ours:.2f} of the products alone",
         ),
         row(
-            "share of the 2048³ peak",
+            "speed relative to a 2048³ product",
             work / ours / peak,
             (*mine, "peak"),
             peers={"products alone": work / least / peak},

@@ -34,12 +34,33 @@ def test_scripts_and_packages_exist():
         assert any(place.is_dir() for place in places), name
 
 
-@pytest.mark.slow
-def test_the_example_learns_easy():
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def examples():
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def run(example):
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_the_example_learns_easy():
+    learns, _, _ = examples()
     # Uniform random succeeds in 7.4 % (LaGO reference, section 2).
-    assert float(done.stdout.splitlines()[-1]) > 0.3
+    assert float(run(learns)[-1]) > 0.9
+
+
+@pytest.mark.slow
+def test_the_guided_example_comes_near_to_the_prior():
+    _, guided, _ = examples()
+    kl = [float(line.split()[1]) for line in run(guided)]
+    assert kl[-1] < 0.8 * kl[0]
+
+
+def test_the_example_of_an_own_environment_is_a_good_one():
+    *_, own = examples()
+    program = own + "from tests.envs import conformance\nconformance.check(env)\nprint(env.name)"
+    assert run(program) == ["mine/walk"]

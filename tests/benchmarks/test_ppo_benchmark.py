@@ -34,8 +34,8 @@ def test_guided_rows_stand_beside_ppo_alone(monkeypatch):
     """PPO alone does 512 steps in 2 seconds, guided in 5 with noise."""
     timings = {
         "PPO": ppo.common.Timing(2.0, 2.0, 2.0),
-        "guided, history none": ppo.common.Timing(5.0, 4.0, 6.0),
-        "guided, history episode": ppo.common.Timing(3.0, 3.0, 3.0),
+        "guided by an untrained nano prior, history none": ppo.common.Timing(5.0, 4.0, 6.0),
+        "guided by an untrained nano prior, history episode": ppo.common.Timing(3.0, 3.0, 3.0),
     }
     monkeypatch.setattr(ppo, "Arm", StandIn)
     monkeypatch.setattr(ppo.common, "measure_interleaved", lambda arms, repeats: timings)
@@ -46,7 +46,7 @@ def test_guided_rows_stand_beside_ppo_alone(monkeypatch):
     assert "void" in noisy.note
     assert guided.peers == {"PPO alone": 256}
     assert guided.met
-    assert guided.note == "success 0.25; compiled in 1.5 s"
+    assert guided.note == "training success 0.25; compiled in 1.5 s"
 
 
 class StandIn:
