@@ -37,13 +37,26 @@ class Discrete:
 
 
 @dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """Vectors of K integers, the k-th in 0 … sizes[k] − 1."""
+
+    sizes: tuple[int, ...]
+    dtype: Any = jnp.int32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`(K,)`."""
+        return (len(self.sizes),)
+
+
+@dataclasses.dataclass(frozen=True)
 class Dict:
     """A dictionary of spaces; a value is a dictionary of arrays."""
 
     spaces: Mapping[str, "Space"]
 
 
-Space = Box | Discrete | Dict
+Space = Box | Discrete | MultiDiscrete | Dict
 
 
 @struct.dataclass

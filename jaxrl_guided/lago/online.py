@@ -1,12 +1,7 @@
-"""Stage 2 of LaGO for one arm, level and set of seeds: build, train, evaluate.
-
-Training is cut into as many segments as the curve has points; after each one the policy is
-evaluated and the whole state saved, so that a run that is stopped goes on exactly.
-"""
+"""Stage 2 of LaGO for one arm, level and set of seeds: build, train, evaluate."""
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,34 +28,21 @@ from jaxrl_guided.lago.judge import (
 from jaxrl_guided.lago.prior import PriorSpec
 from jaxrl_guided.learners.normaliser import init_normaliser
 from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
-from jaxrl_guided.learners.train import Chunk, make_chunk, summarise, train
+from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
+from jaxrl_guided.learners.train import Chunk, make_chunk
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.config import from_dict
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import PathLike
-from jaxrl_guided.runtime.metrics import MetricsWriter
-from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
-from jaxrl_guided.runtime.signals import StopFlag, Stopped
+from jaxrl_guided.runtime.signals import StopFlag
 
 POLICY = "policy"
 """Directory of the final policy within a run."""
 
 CLONING_SEED = 1_000_000_000
 """Behaviour cloning draws from keys of its own, from here on."""
-
-
-@dataclasses.dataclass
-class _Clock:
-    """Time of work, that of earlier processes included."""
-
-    before: float = 0.0
-    started: float = dataclasses.field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        return self.before + time.monotonic() - self.started
 
 
 def check_inputs(config: OnlineConfig, prior: TrainedPrior | None, expert: Episodes | None) -> None:
@@ -135,7 +117,7 @@ def run_arm(
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
     check_inputs(config, prior, expert)
-    arm, clock = ARMS[config.arm], _Clock()
+    arm, clock = ARMS[config.arm], Clock()
     results: dict[str, Any] = {"steps": 0, "curve": {"steps": [], "success": []}}
     results["expert_steps"] = prior.expert_steps if prior is not None else 0
     if expert is not None:
@@ -185,7 +167,7 @@ def _train(
     start: Policy | None,
     prior: TrainedPrior | None,
     frozen: FrozenPrior | None,
-    clock: _Clock,
+    clock: Clock,
 ) -> tuple[Policy, dict[str, Any]]:
     """The policies of all seeds after training, and the curve."""
     # All that decides the program: arms that share it are compiled once.
@@ -196,8 +178,21 @@ def _train(
     state = jax.vmap(ppo.init)(keys)
     if start is not None:
         state = dataclasses.replace(state, policy=start)
+    plan = Plan(
+        f"{config.level}-{config.reward}-{config.arm}",
+        ppo.config.iterations,
+        ppo.config.steps_at,
+        config.eval.curve_points,
+        "success",
+    )
+
+    def judge(state: PPOState) -> list[float]:
+        return judge_policy(config, state.policy, config.level, curve=True)["success"]
+
     with Checkpointer(run.checkpoints, config.used()) as checkpoints:
-        state, curve = _segments(config, run, stop, (ppo, chunk), state, frozen, checkpoints, clock)
+        state, curve = train_in_segments(
+            plan, chunk, state, judge, run, checkpoints, stop, clock, frozen
+        )
     return state.policy, {"steps": ppo.config.steps_at(ppo.config.iterations), "curve": curve}
 
 
@@ -211,62 +206,6 @@ def _program(
     guidance = make_guidance(*guided) if guided is not None else None
     ppo = make_ppo(env, network, config.ppo, guidance)
     return ppo, make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
-
-
-def _segments(
-    config: OnlineConfig,
-    run: RunDir,
-    stop: StopFlag,
-    program: tuple[PPO, Chunk],
-    state: PPOState,
-    frozen: FrozenPrior | None,
-    checkpoints: Checkpointer,
-    clock: _Clock,
-) -> tuple[PPOState, dict[str, Any]]:
-    """Trains from the last checkpoint to the end; evaluates and saves after every segment."""
-    ppo, chunk = program
-    total, steps_at = ppo.config.iterations, ppo.config.steps_at
-    curve: dict[str, Any] = {"steps": [], "success": []}
-    done = checkpoints.latest_step() or 0
-    if done:
-        state, meta = checkpoints.restore(state)
-        curve, clock.before = meta["curve"], meta["seconds"]
-    points = min(config.eval.curve_points, total)
-    targets = sorted({round(total * (i + 1) / points) for i in range(points)})
-    name = f"{config.level}-{config.reward}-{config.arm}"
-    with (
-        MetricsWriter(run.path, resume_step=steps_at(done) if done else -1) as metrics,
-        ProgressBar(name, steps_at(total), steps_at(done)) as bar,
-    ):
-
-        def on_chunk(state: PPOState, rows: dict[str, np.ndarray], iteration: int) -> None:
-            summary = summarise(rows)
-            metrics.write(steps_at(iteration), summary)
-            shown = {
-                k: float(np.nanmean(summary[k])) for k in ("return", "success") if k in summary
-            }
-            bar.update(steps_at(iteration), **shown)
-
-        for target in targets:
-            if target <= done:
-                continue
-            state = train(
-                chunk,
-                state,
-                target,
-                frozen,
-                on_chunk=on_chunk,
-                should_stop=lambda: stop.requested,
-            )
-            reached = int(state.iteration[0])
-            if reached == target:
-                curve["steps"].append(steps_at(target))
-                judged = judge_policy(config, state.policy, config.level, curve=True)
-                curve["success"].append(judged["success"])
-            checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
-            if stop.requested:
-                raise Stopped(f"the same command goes on with --run_dir={run.path}")
-    return state, curve
 
 
 def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
-from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import succeeded
 
 
@@ -92,3 +93,18 @@ def stateless(
 ) -> Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, jax.Array]]:
     """Form of `act(key, obs)` that `evaluate` takes, for a policy that remembers nothing."""
     return lambda memory, key, obs: (memory, act(key, obs))
+
+
+def uniform_action(env: VectorEnv, key: jax.Array) -> jax.Array:
+    """Uniform random actions `[N, …]`; standard normal numbers where there are no bounds."""
+    space = env.action_space
+    assert not isinstance(space, Dict)
+    shape = (env.num_envs, *space.shape)
+    if not isinstance(space, Box):
+        sizes = space.n if isinstance(space, Discrete) else jnp.asarray(space.sizes)
+        return jax.random.randint(key, shape, 0, sizes, space.dtype)
+    low, high = (np.broadcast_to(bound, space.shape) for bound in (space.low, space.high))
+    bounded = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 0.0)
+    inside = jax.random.uniform(key, shape, space.dtype, low, high)
+    return jnp.where(bounded, inside, jax.random.normal(key, shape, space.dtype))

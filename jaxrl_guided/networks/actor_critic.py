@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxrl_guided.envs.types import Box, Discrete, PyTree, Space
+from jaxrl_guided.envs.types import Box, Discrete, MultiDiscrete, PyTree, Space
 from jaxrl_guided.networks.distributions import (
     Categorical,
     ClippedNormal,
     Distribution,
+    MultiCategorical,
     TanhNormal,
 )
 from jaxrl_guided.networks.observations import make_encoder
@@ -162,8 +163,13 @@ def _policy_head(
     """Number of outputs, and `(outputs [..., K], log_std [K] | None) -> Distribution`."""
     if isinstance(space, Discrete) and space.shape == ():
         return space.n, lambda logits, _: Categorical(logits)
+    if isinstance(space, MultiDiscrete):
+        return sum(space.sizes), lambda logits, _: MultiCategorical(logits, space.sizes)
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"action space must be Discrete(n) or Box of shape (d,), not {space}")
+        raise ValueError(
+            "action space must be Discrete(n), MultiDiscrete(sizes) or Box of shape (d,), "
+            f"not {space}"
+        )
     low, high = (tuple(np.broadcast_to(b, space.shape).tolist()) for b in (space.low, space.high))
     if config.policy == "tanh" and not np.isfinite([low, high]).all():
         raise ValueError(f"network.policy='tanh' needs finite action bounds, not {low}, {high}")

@@ -1,4 +1,4 @@
-"""Policies' distributions: `Categorical`, `TanhNormal` (default for real actions), `ClippedNormal`.
+"""Policies' distributions: `Categorical`, `MultiCategorical`, `TanhNormal` and `ClippedNormal`.
 
 A distribution is a pytree of its parameters. It samples *raw* actions; `action` maps a raw action
 to what the environment receives. Learners store the raw one: the way back through tanh is not
@@ -66,6 +66,41 @@ class Categorical:
 
     def action(self, raw: jax.Array) -> jax.Array:
         return raw
+
+
+@struct.dataclass
+class MultiCategorical:
+    """K independent choices, the k-th among `sizes[k]`.
+
+    Attributes:
+      logits: `f32[..., sum(sizes)]`, those of the first choice first.
+      sizes: numbers of actions.
+    """
+
+    logits: jax.Array
+    sizes: tuple[int, ...] = struct.field(pytree_node=False)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        keys = jax.random.split(key, len(self.sizes))
+        drawn = [part.sample(k) for part, k in zip(self._parts(), keys, strict=True)]
+        return jnp.stack(drawn, axis=-1)
+
+    def mode(self) -> jax.Array:
+        return jnp.stack([part.mode() for part in self._parts()], axis=-1)
+
+    def log_prob(self, raw: jax.Array) -> jax.Array:
+        parts = enumerate(self._parts())
+        return jnp.stack([part.log_prob(raw[..., k]) for k, part in parts]).sum(axis=0)
+
+    def entropy(self) -> jax.Array:
+        return jnp.stack([part.entropy() for part in self._parts()]).sum(axis=0)
+
+    def action(self, raw: jax.Array) -> jax.Array:
+        return raw
+
+    def _parts(self) -> list[Categorical]:
+        ends = np.cumsum(self.sizes)[:-1].tolist()
+        return [Categorical(logits) for logits in jnp.split(self.logits, ends, axis=-1)]
 
 
 @struct.dataclass

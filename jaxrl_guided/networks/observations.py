@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_guided.envs.types import Box, Dict, PyTree, Space
+from jaxrl_guided.envs.types import Box, Dict, MultiDiscrete, PyTree, Space
 
 INSTRUCTION = "instruction"
 """Name of the `Discrete` leaf that is looked up in the table of text features."""
@@ -28,9 +28,10 @@ def make_encoder(
 ) -> tuple[int, Callable[[PyTree], jax.Array]]:
     """How an observation enters a network.
 
-    `Box` leaves are flattened, `Discrete` leaves become one-hot vectors, and a `Discrete` leaf
-    named `instruction` becomes its row of `features`: rollouts store ids only, and the `[..., d]`
-    vectors exist for one batch at a time. Leaves are joined in the order of their names.
+    `Box` leaves are flattened, `Discrete` and `MultiDiscrete` ones become one-hot vectors, and a
+    `Discrete` leaf named `instruction` becomes its row of `features`: rollouts store ids only, and
+    the `[..., d]` vectors exist for one batch at a time. Leaves are joined in the order of their
+    names.
 
     Args:
       space: observation space of one environment.
@@ -71,6 +72,10 @@ def _encoder(
     size, rank = math.prod(space.shape), len(space.shape)
     if isinstance(space, Box):
         return size, lambda obs: flatten(obs.astype(jnp.float32), rank)
+    if isinstance(space, MultiDiscrete):
+        return sum(space.sizes), lambda obs: jnp.concatenate(
+            [jax.nn.one_hot(obs[..., k], n) for k, n in enumerate(space.sizes)], axis=-1
+        )
     if name == INSTRUCTION and features is not None:
         table = jnp.asarray(features, jnp.float32)
         if rank or table.ndim != 2 or len(table) != space.n:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from jaxrl_guided.networks.distributions import Categorical, ClippedNormal, TanhNormal
+from jaxrl_guided.networks.distributions import (
+    Categorical,
+    ClippedNormal,
+    MultiCategorical,
+    TanhNormal,
+)
 
 LOW, HIGH = (-1.0, 0.5), (3.0, 0.75)
 
@@ -130,3 +135,32 @@ def test_categorical_samples_have_the_stated_frequencies():
     drawn = np.asarray(jax.vmap(policy.sample)(jax.random.split(jax.random.key(0), 20_000)))
     assert drawn.dtype == np.int32
     np.testing.assert_allclose(np.bincount(drawn) / len(drawn), probs, atol=0.015)
+
+
+def test_independent_choices_are_the_joint_distribution_of_all_combinations():
+    """Every one of the 3 · 2 · 4 actions, against float64 products of softmaxes."""
+    sizes = (3, 2, 4)
+    logits = np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32)
+    policy = MultiCategorical(logits, sizes)
+    parts = np.split(logits.astype(np.float64), [3, 5], axis=1)
+    chances = [np.exp(part) / np.exp(part).sum(axis=1, keepdims=True) for part in parts]
+    joint = np.einsum("ni,nj,nk->nijk", *chances)
+    entropy_wanted = -(joint * np.log(joint)).sum(axis=(1, 2, 3))
+    np.testing.assert_allclose(policy.entropy(), entropy_wanted, rtol=1e-5)
+    for action in np.ndindex(*sizes):
+        raw = np.tile(np.int32(action), (5, 1))
+        got = np.exp(np.asarray(log_prob(policy, raw)))
+        np.testing.assert_allclose(got, joint[(slice(None), *action)], rtol=1e-5)
+    best = [np.unravel_index(table.argmax(), sizes) for table in joint]
+    np.testing.assert_array_equal(policy.mode(), best)
+    assert policy.mode().dtype == jnp.int32
+
+
+def test_independent_choices_are_drawn_with_their_probabilities():
+    logits = np.log(np.float32([0.5, 0.3, 0.2, 0.9, 0.1]))
+    policy = MultiCategorical(np.tile(logits, (20_000, 1)), (3, 2))
+    drawn = np.asarray(policy.sample(jax.random.key(0)))
+    assert drawn.shape == (20_000, 2)
+    counts = np.zeros((3, 2))
+    np.add.at(counts, tuple(drawn.T), 1 / len(drawn))
+    np.testing.assert_allclose(counts, np.outer([0.5, 0.3, 0.2], [0.9, 0.1]), atol=0.01)

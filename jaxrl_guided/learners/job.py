@@ -1,0 +1,233 @@
+"""Training on one environment, several seeds side by side: build, train, evaluate, sum up."""
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_guided.envs import make
+from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
+from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
+from jaxrl_guided.learners.ppo import Policy, PPOConfig, PPOState, make_ppo
+from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
+from jaxrl_guided.learners.train import make_chunk
+from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
+from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.markdown import markdown_table
+from jaxrl_guided.runtime.plots import learning_curves
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag
+from jaxrl_guided.runtime.stats import bootstrap, iqm
+
+POLICY = "policy"
+"""Directory of the final policies within a run."""
+
+_EVALUATION_SEED = 2_000_000_000
+"""Episodes of evaluations start from here, those of training never do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """How policies are judged, each on the same episodes.
+
+    Attributes:
+      episodes: of the final evaluation, for each seed.
+      max_steps: cap on the length of an episode, for environments that have no limit of their own.
+      curve_points: evaluations on the way, equally spaced; checkpoints are saved with them.
+      curve_episodes: episodes of each of these.
+    """
+
+    episodes: int = 100
+    max_steps: int = 10_000
+    curve_points: int = 10
+    curve_episodes: int = 20
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(f"{field.name} must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """A training run.
+
+    Attributes:
+      env: name in the registry, as `gymnax/CartPole-v1`.
+      options: of the environment, as `NAME=VALUE`.
+      seeds: run side by side in one program.
+      network, ppo, evaluation: the parts.
+    """
+
+    env: str = "gymnax/CartPole-v1"
+    options: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
+    ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds must be different numbers from 0, not {self.seeds}")
+        if max(self.seeds) >= _EVALUATION_SEED:
+            raise ValueError(f"seeds must be below {_EVALUATION_SEED}, not {self.seeds}")
+        self.env_options()
+
+    def env_options(self) -> dict[str, Any]:
+        """`options` as keyword arguments.
+
+        Raises:
+          ValueError: one of them is not `NAME=VALUE`.
+        """
+        found = {}
+        for option in self.options:
+            name, equals, text = option.partition("=")
+            if not equals or not name.isidentifier():
+                raise ValueError(f"options must be NAME=VALUE, not '{option}'")
+            try:
+                found[name] = ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                found[name] = text
+        return found
+
+    def make_env(self, num_envs: int) -> VectorEnv:
+        """The environment.
+
+        Raises:
+          UserError: it is unknown, or has no such options.
+        """
+        with validation():
+            try:
+                return make(self.env, num_envs, **self.env_options())
+            except TypeError as error:
+                raise ValueError(f"options: {error}") from error
+
+
+def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
+    """Trains, evaluates and writes metrics, checkpoints, policies, summary and curve.
+
+    Returns:
+      JSON data: `final` numbers of each seed, `random` ones (uniform random actions on the same
+      episodes), `curve`, `steps` and `minutes`.
+
+    Raises:
+      UserError: the environment or the network's options do not fit.
+      Stopped: asked to stop; the same call goes on from the last checkpoint.
+    """
+    clock = Clock()
+    env = config.make_env(config.ppo.num_envs)
+    with validation():
+        network = make_actor_critic(env.observation_space, env.action_space, config.network)
+        ppo = make_ppo(env, network, config.ppo)
+    plan = Plan(
+        config.env,
+        ppo.config.iterations,
+        ppo.config.steps_at,
+        config.evaluation.curve_points,
+        "return",
+    )
+    judge_often = make_judge(config, config.evaluation.curve_episodes, ppo.act)
+    judge = make_judge(config, config.evaluation.episodes, ppo.act)
+    keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
+    state = jax.jit(jax.vmap(ppo.init))(keys)
+    chunk = make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
+
+    def point(state: PPOState) -> list[float]:
+        return judge_often(state.policy)["return"]
+
+    with Checkpointer(run.checkpoints, config) as checkpoints:
+        state, curve = train_in_segments(plan, chunk, state, point, run, checkpoints, stop, clock)
+    with Checkpointer(run.path / POLICY, config, keep=1) as policies:
+        policies.save(0, state.policy)
+    random = judge_random(config)
+    result = {
+        "final": judge(state.policy),
+        "random": random,
+        "curve": curve,
+        "steps": plan.steps_at(plan.iterations),
+        "minutes": round(clock.seconds / 60, 2),
+    }
+    run.write_summary(result, summary_text(config, result))
+    points = np.asarray(curve["steps"]), np.asarray(curve["return"]).T
+    path, ylabel = run.path / "curve.png", "return of greedy actions"
+    floor = {"uniform random": random["return"][0]}
+    learning_curves({"PPO": points}, path, config.env, ylabel, levels=floor)
+    return result
+
+
+def make_judge(
+    config: TrainConfig, episodes: int, act: Callable[..., jax.Array]
+) -> Callable[[Policy], dict[str, list[float]]]:
+    """A function from the policies of all seeds to their numbers, a list over seeds each.
+
+    `return`, `length` and, where the environment reports it, `success` are means over episodes of
+    greedy actions; `sampled_return` is that of sampled ones.
+    """
+    env = config.make_env(episodes)
+
+    def run(policy: Policy, key: jax.Array) -> dict[str, jax.Array]:
+        greedy, sampled = (
+            evaluate(
+                env,
+                stateless(functools.partial(act, policy, greedy=mode)),
+                key,
+                config.evaluation.max_steps,
+            )
+            for mode in (True, False)
+        )
+        numbers = {"return": greedy.returns, "length": greedy.length}
+        if reports_success(env):
+            numbers["success"] = greedy.success
+        numbers["sampled_return"] = sampled.returns
+        return {name: values.mean() for name, values in numbers.items()}
+
+    program = jax.jit(jax.vmap(run, in_axes=(0, None)))
+    key = jax.random.key(_EVALUATION_SEED)
+    return lambda policy: {k: np.asarray(v).tolist() for k, v in program(policy, key).items()}
+
+
+def judge_random(config: TrainConfig) -> dict[str, list[float]]:
+    """Returns of uniform random actions on the episodes of the final evaluation."""
+    env = config.make_env(config.evaluation.episodes)
+
+    def choose(key: jax.Array, obs: PyTree) -> jax.Array:
+        del obs
+        return uniform_action(env, key)
+
+    def run(key: jax.Array) -> jax.Array:
+        results = evaluate(env, stateless(choose), key, config.evaluation.max_steps)
+        return results.returns.mean()
+
+    return {"return": [float(jax.jit(run)(jax.random.key(_EVALUATION_SEED)))]}
+
+
+def reports_success(env: VectorEnv) -> bool:
+    """Whether `info` has `success`."""
+    assert not isinstance(env.action_space, Dict)
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+    shape = (env.num_envs, *env.action_space.shape)
+    action = jax.ShapeDtypeStruct(shape, env.action_space.dtype)
+    return "success" in jax.eval_shape(env.step, state, action)[1].info
+
+
+def summary_text(config: TrainConfig, result: dict[str, Any]) -> str:
+    """The result as Markdown: a row a number, with the values of the seeds."""
+    rows = []
+    for name, values in result["final"].items():
+        array = np.asarray(values)
+        mean = f"{bootstrap(array):.4g}" if len(values) > 1 else f"{values[0]:.4g}"
+        middle = f"{bootstrap(array, iqm):.4g}" if len(values) > 3 else ""
+        each = ", ".join(f"{value:.4g}" for value in values)
+        rows.append([name.replace("_", " "), mean, middle, each])
+    (floor,) = result["random"]["return"]
+    rows.append(["return, uniform random", f"{floor:.4g}", "", ""])
+    seeds = ", ".join(map(str, config.seeds))
+    columns = ["", "mean [95 %]", "interquartile mean [95 %]", f"seeds {seeds}"]
+    title = f"# PPO on {config.env}, {result['steps']:,} steps\n\n"
+    return title + markdown_table(columns, rows)

@@ -1,0 +1,33 @@
+"""Named training runs for `experiments.train`."""
+
+from jaxrl_guided.learners.job import EvaluationConfig, TrainConfig
+from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.networks.actor_critic import NetworkConfig
+
+CARTPOLE = TrainConfig(env="gymnax/CartPole-v1", ppo=PPOConfig(normalise_obs=False))
+"""64 environments, 32 minibatches."""
+
+PENDULUM = TrainConfig(
+    env="gymnax/Pendulum-v1",
+    ppo=PPOConfig(
+        num_envs=16,
+        minibatches=16,
+        epochs=10,
+        learning_rate=1e-3,
+        gamma=0.9,
+        entropy_weight=0.0,
+        scale_reward=True,
+    ),
+)
+"""Real actions."""
+
+SMOKE = TrainConfig(
+    env="gymnax/CartPole-v1",
+    seeds=(0, 1),
+    network=NetworkConfig(hidden=(16,)),
+    ppo=PPOConfig(total_steps=512, num_envs=4, rollout_steps=16, epochs=2, minibatches=4),
+    evaluation=EvaluationConfig(episodes=8, curve_points=2, curve_episodes=4),
+)
+"""Everything once, in seconds."""
+
+PRESETS = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "smoke": SMOKE}

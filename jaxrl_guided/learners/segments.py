@@ -1,0 +1,124 @@
+"""A training run in segments: after each one the policy is judged and the whole state is saved.
+
+A run that is stopped, or killed, goes on from its last checkpoint and ends with the same state.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxrl_guided.envs.types import PyTree
+from jaxrl_guided.learners.train import Chunk, iteration_of, summarise, train
+from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.metrics import MetricsWriter
+from jaxrl_guided.runtime.progress import ProgressBar
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
+
+_SHOWN = ("return", "success")
+"""What the progress bar shows beside the rate, where it is there."""
+
+
+@dataclasses.dataclass
+class Clock:
+    """Time of work, that of earlier processes included."""
+
+    before: float = 0.0
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.monotonic() - self.started
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How long a run is and how often it is judged.
+
+    Attributes:
+      name: what the progress bar is called.
+      iterations: of the learner, in all.
+      steps_at: environment steps after so many iterations.
+      points: evaluations on the way, equally spaced.
+      measure: what they give, as `success`.
+    """
+
+    name: str
+    iterations: int
+    steps_at: Callable[[int], int]
+    points: int
+    measure: str
+
+    @property
+    def targets(self) -> list[int]:
+        """Iterations after which the policy is judged; the last one is the end."""
+        points = min(self.points, self.iterations)
+        return sorted({round(self.iterations * (i + 1) / points) for i in range(points)})
+
+
+def train_in_segments(
+    plan: Plan,
+    chunk: Chunk,
+    state: Any,
+    judge: Callable[[Any], list[float]],
+    run: RunDir,
+    checkpoints: Checkpointer,
+    stop: StopFlag,
+    clock: Clock,
+    frozen: PyTree = None,
+) -> tuple[Any, dict[str, Any]]:
+    """Train from the last checkpoint, or from `state` without one, to the end.
+
+    Args:
+      state: of the learner at the start, seeds first.
+      judge: `state ->` one number a seed, a point of the curve.
+      run: gets the metrics.
+      clock: set back to the time that earlier processes have worked.
+      frozen: the guidance's prior.
+
+    Returns:
+      The last state, and the curve: `steps`, and under `plan.measure` a list of seeds for each.
+
+    Raises:
+      FloatingPointError: see `train`.
+      Stopped: asked to stop; everything is saved.
+    """
+    steps_at = plan.steps_at
+    curve: dict[str, Any] = {"steps": [], plan.measure: []}
+    done = checkpoints.latest_step() or 0
+    if done:
+        state, meta = checkpoints.restore(state)
+        curve, clock.before = meta["curve"], meta["seconds"]
+    with (
+        MetricsWriter(run.path, resume_step=steps_at(done) if done else -1) as metrics,
+        ProgressBar(plan.name, steps_at(plan.iterations), steps_at(done)) as bar,
+    ):
+
+        def on_chunk(state: Any, rows: dict[str, np.ndarray], iteration: int) -> None:
+            summary = summarise(rows)
+            metrics.write(steps_at(iteration), summary)
+            shown = {key: float(np.nanmean(summary[key])) for key in _SHOWN if key in summary}
+            bar.update(steps_at(iteration), **shown)
+
+        for target in plan.targets:
+            if target <= done:
+                continue
+            state = train(
+                chunk,
+                state,
+                target,
+                frozen,
+                on_chunk=on_chunk,
+                should_stop=lambda: stop.requested,
+            )
+            reached = iteration_of(state)
+            if reached == target:
+                curve["steps"].append(steps_at(target))
+                curve[plan.measure].append(judge(state))
+            checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
+            if stop.requested:
+                raise Stopped(f"the same command goes on with --run_dir={run.path}")
+    return state, curve

@@ -1,0 +1,197 @@
+"""Training jobs: what they leave, exact resume, and what they refuse."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_guided.envs.types import Box, Discrete, MultiDiscrete, TimeStep, VectorEnv
+from jaxrl_guided.learners import job
+from jaxrl_guided.learners.evaluate import uniform_action
+from jaxrl_guided.learners.job import EvaluationConfig, TrainConfig, run_job, summary_text
+from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
+from jaxrl_guided.learners.presets import PRESETS, SMOKE
+from jaxrl_guided.learners.train import make_chunk, train
+from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
+from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.config import from_dict, to_dict
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.metrics import read_metrics
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
+
+
+def do(path, config=SMOKE, stop=None):
+    with RunDir(path, config) as run:
+        return run_job(config, run, stop or StopFlag())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run without a stop, and its directory."""
+    path = tmp_path_factory.mktemp("job") / "whole"
+    return do(path), path
+
+
+def test_the_result_has_a_number_a_seed_and_a_floor(whole):
+    result, path = whole
+    assert result["steps"] == 512
+    assert result["curve"]["steps"] == [256, 512]
+    assert np.shape(result["curve"]["return"]) == (2, 2)
+    final = result["final"]
+    assert set(final) == {"return", "length", "sampled_return"}  # CartPole reports no success
+    assert final["return"] == final["length"]  # a reward of 1 a step
+    # Published for uniform random actions on CartPole: about 22 steps.
+    assert result["random"]["return"][0] == pytest.approx(22, abs=12)
+    assert json.loads((path / "summary.json").read_text()) == result
+    for name in ("summary.md", "curve.png", "metrics.jsonl", "config.json", "versions.json"):
+        assert (path / name).stat().st_size > 0
+
+
+def test_a_stopped_job_goes_on_exactly(whole, tmp_path):
+    expected, path = whole
+    asked = StopFlag(signum=15)
+    with pytest.raises(Stopped, match=f"goes on with --run_dir={tmp_path / 'cut'}"):
+        do(tmp_path / "cut", stop=asked)
+    result = do(tmp_path / "cut")
+    minutes = {"minutes": result["minutes"]}
+    assert result == expected | minutes
+
+    def policy(of):
+        config, env = SMOKE, SMOKE.make_env(1)
+        network = make_actor_critic(env.observation_space, env.action_space, config.network)
+        ppo = make_ppo(config.make_env(4), network, config.ppo)
+        like = jax.vmap(ppo.init)(jnp.stack([jax.random.key(s) for s in config.seeds])).policy
+        with Checkpointer(of / job.POLICY, config, read_only=True) as saved:
+            return saved.restore(like)[0]
+
+    ours, theirs = policy(tmp_path / "cut"), policy(path)
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    steps = [line["step"] for line in read_metrics(tmp_path / "cut")]
+    assert steps == sorted(set(steps))
+
+
+def test_the_summary_names_seeds_means_and_floor():
+    result = {
+        "final": {"return": [1.0, 2.0, 3.0, 10.0], "sampled_return": [0.5] * 4},
+        "random": {"return": [0.25]},
+        "steps": 1000,
+    }
+    lines = summary_text(dataclasses.replace(SMOKE, seeds=(3, 4, 5, 6)), result).splitlines()
+    assert lines[0] == "# PPO on gymnax/CartPole-v1, 1,000 steps"
+    assert lines[2].endswith("| seeds 3, 4, 5, 6 |")
+    assert lines[4].startswith("| return | 4 [")
+    assert "| 2.5 [" in lines[4]  # the interquartile mean
+    assert lines[4].endswith("| 1, 2, 3, 10 |")
+    assert lines[6] == "| return, uniform random | 0.25 |  |  |"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_json_and_their_environments_exist(name):
+    preset = PRESETS[name]
+    assert from_dict(TrainConfig, json.loads(json.dumps(to_dict(preset)))) == preset
+    assert preset.make_env(2).num_envs == 2
+
+
+def test_options_reach_the_environment():
+    config = TrainConfig(env="clevr/real", options=("reward=distance", "horizon=7"))
+    assert config.env_options() == {"reward": "distance", "horizon": 7}
+    state, _ = config.make_env(3).reset(jax.random.key(0))
+    assert state.positions.shape == (3, 5, 2)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"seeds": ()}, "seeds must be different numbers from 0"),
+        ({"seeds": (1, 1)}, "seeds must be different numbers from 0"),
+        ({"seeds": (-1,)}, "seeds must be different numbers from 0"),
+        ({"seeds": (2_000_000_000,)}, "seeds must be below 2000000000"),
+        ({"options": ("size",)}, "options must be NAME=VALUE, not 'size'"),
+    ],
+)
+def test_bad_configurations(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**changes)
+
+
+@pytest.mark.parametrize("name", ["episodes", "max_steps", "curve_points", "curve_episodes"])
+def test_evaluation_needs_at_least_one_of_each(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+        EvaluationConfig(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"env": "gymnax/CartPole"}, "unknown 'gymnax/CartPole'"),
+        ({"options": ("size=3",)}, "options: gymnax/CartPole-v1 has no option size"),
+        ({"options": ("max_steps=0",)}, "max_steps must be a whole number from 1"),
+    ],
+)
+def test_bad_environments(changes, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(SMOKE, **changes).make_env(1)
+
+
+def chooser(space):
+    """One step an episode; the reward is the share of choices that are the observed ones."""
+
+    def observe(key):
+        return jax.random.bernoulli(key, 0.5, (16, 2)).astype(jnp.float32)
+
+    def reset(key):
+        key, drawn = jax.random.split(key)
+        obs = observe(drawn)
+        return (key, obs), obs
+
+    def step(state, action):
+        reward = (action == 2 * state[1]).mean(axis=-1)
+        after, obs = reset(state[0])
+        over, never = jnp.ones(16, bool), jnp.zeros(16, bool)
+        return after, TimeStep(obs, reward, over, never, state[1], {})
+
+    return VectorEnv("chooser", 16, Box((2,)), space, reset, step)
+
+
+def test_ppo_learns_several_choices_at_a_time():
+    env = chooser(MultiDiscrete((3, 5)))
+    config = PPOConfig(16 * 32 * 60, 16, 32, learning_rate=1e-2, minibatches=4)
+    network = make_actor_critic(env.observation_space, env.action_space, NetworkConfig((32,)))
+    ppo = make_ppo(env, network, config)
+    rewards = []
+
+    def note(state, metrics, iteration):
+        rewards.extend(metrics["reward"].tolist())
+
+    start = jax.jit(ppo.init)(jax.random.key(0))
+    train(make_chunk(ppo.iterate), start, config.iterations, on_chunk=note)
+    assert rewards[0] == pytest.approx((1 / 3 + 1 / 5) / 2, abs=0.1)
+    assert np.mean(rewards[-5:]) > 0.95
+
+
+@pytest.mark.parametrize(
+    "space, low, high",
+    [
+        (Discrete(4), 0, 3),
+        (MultiDiscrete((2, 7)), [0, 0], [1, 6]),
+        (Box((2,), np.array([-1.0, 2.0]), 3.0), [-1, 2], [3, 3]),
+    ],
+)
+def test_uniform_actions_fill_the_space(space, low, high):
+    env = dataclasses.replace(chooser(space), num_envs=4000)
+    actions = np.asarray(uniform_action(env, jax.random.key(0)))
+    assert actions.shape == (4000, *space.shape)
+    assert actions.dtype == np.dtype(space.dtype)
+    np.testing.assert_allclose(actions.min(0), low, atol=0.01)
+    np.testing.assert_allclose(actions.max(0), high, atol=0.01)
+    np.testing.assert_allclose(actions.mean(0), (np.array(low) + high) / 2, atol=0.15)
+
+
+def test_actions_without_bounds_are_normal():
+    env = dataclasses.replace(chooser(Box((1,), -np.inf, 5.0)), num_envs=4000)
+    actions = np.asarray(uniform_action(env, jax.random.key(0)))
+    assert (actions.mean(), actions.std()) == pytest.approx((0, 1), abs=0.05)
