@@ -21,6 +21,13 @@ PENDULUM = TrainConfig(
 )
 """Real actions."""
 
+BREAKOUT = TrainConfig(
+    env="gymnax/Breakout-MinAtar",
+    network=NetworkConfig(hidden=(128,), activation="relu", conv=(16,), shared=True),
+    ppo=PPOConfig(total_steps=2_000_000, minibatches=16, learning_rate=1e-3, normalise_obs=False),
+)
+"""Images."""
+
 SMOKE = TrainConfig(
     env="gymnax/CartPole-v1",
     seeds=(0, 1),
@@ -30,4 +37,4 @@ SMOKE = TrainConfig(
 )
 """Everything once, in seconds."""
 
-PRESETS = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "smoke": SMOKE}
+PRESETS = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "breakout": BREAKOUT, "smoke": SMOKE}

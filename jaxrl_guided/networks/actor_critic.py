@@ -19,6 +19,7 @@ from jaxrl_guided.networks.distributions import (
     TanhNormal,
 )
 from jaxrl_guided.networks.observations import make_encoder
+from jaxrl_guided.runtime.config import added
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 
@@ -33,12 +34,17 @@ class NetworkConfig:
       policy: for real actions, `tanh` (squashed Gaussian) or `clipped` (Gaussian, then clipped).
       initial_std: standard deviation of raw real actions at the start; learned, the same in every
         state.
+      conv: channels of 3 × 3 convolutions over an observation that is an image `[height, width,
+        channels]`, before the hidden layers; empty for flattening it.
+      shared: actor and critic share all layers but their last ones.
     """
 
     hidden: tuple[int, ...] = (64, 64)
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     policy: Literal["tanh", "clipped"] = "tanh"
     initial_std: float = 1.0
+    conv: tuple[int, ...] = added(())
+    shared: bool = added(False)
 
     def __post_init__(self) -> None:
         if not self.hidden or min(self.hidden) < 1:
@@ -52,6 +58,8 @@ class NetworkConfig:
             raise ValueError(f"network.policy must be 'tanh' or 'clipped', not {self.policy!r}")
         if self.initial_std <= 0:
             raise ValueError(f"network.initial_std must be positive, not {self.initial_std}")
+        if min(self.conv, default=1) < 1:
+            raise ValueError(f"network.conv must be positive numbers, not {self.conv}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +97,12 @@ def make_actor_critic(
     Raises:
       ValueError: a space that the network cannot serve, or features of the wrong length.
     """
-    size, encode = make_encoder(observation_space, features)
+    shape, encode = _inputs(observation_space, config, features)
     outputs, distribution = _policy_head(action_space, config)
     learns_std = isinstance(action_space, Box)
 
     def build(rngs: nnx.Rngs) -> _ActorCritic:
-        return _ActorCritic(size, outputs, learns_std, config, rngs)
+        return _ActorCritic(shape, outputs, learns_std, config, rngs)
 
     graph = nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0))))[0]
 
@@ -103,12 +111,12 @@ def make_actor_critic(
 
     def apply(params: PyTree, obs: PyTree) -> tuple[Distribution, jax.Array]:
         module = nnx.merge(graph, params)
-        inputs = encode(obs)
+        policy, value = module(encode(obs))
         log_std = module.log_std[...] if learns_std else None
-        return distribution(module.actor(inputs), log_std), module.critic(inputs)[..., 0]
+        return distribution(policy, log_std), value
 
     def value(params: PyTree, obs: PyTree) -> jax.Array:
-        return nnx.merge(graph, params).critic(encode(obs))[..., 0]
+        return nnx.merge(graph, params).value(encode(obs))
 
     no_output = jnp.zeros(outputs)
     action = distribution(no_output, no_output if learns_std else None).action
@@ -143,11 +151,50 @@ class _MLP(nnx.Module):
         return last(x)
 
 
-class _ActorCritic(nnx.Module):
+class _Convolutions(nnx.Module):
+    """3 × 3 convolutions, stride 1, without padding; the result is flattened."""
+
     def __init__(
-        self, inputs: int, outputs: int, learns_std: bool, config: NetworkConfig, rngs: nnx.Rngs
+        self, channels: tuple[int, ...], first: int, activation: str, rngs: nnx.Rngs
     ) -> None:
-        sizes = (inputs, *config.hidden)
+        gain = nnx.initializers.orthogonal(math.sqrt(2))
+        self.layers = nnx.Dict(
+            {
+                f"layer_{i:02d}": nnx.Conv(
+                    before, after, (3, 3), padding="VALID", kernel_init=gain, rngs=rngs
+                )
+                for i, (before, after) in enumerate(zip((first, *channels), channels, strict=False))
+            }
+        )
+        self.activation = activation
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for layer in self.layers.values():
+            x = ACTIVATIONS[self.activation](layer(x))
+        return x.reshape(*x.shape[:-3], -1)
+
+
+class _ActorCritic(nnx.Module):
+    """Two networks, or one with two heads; images go through convolutions first."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        outputs: int,
+        learns_std: bool,
+        config: NetworkConfig,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.activation, self.shared = config.activation, config.shared
+        if config.conv:
+            names = ("conv",) if config.shared else ("actor_conv", "critic_conv")
+            for name in names:
+                conv = _Convolutions(config.conv, shape[-1], config.activation, rngs)
+                setattr(self, name, conv)
+        sizes = (_conv_outputs(shape, config.conv), *config.hidden)
+        if config.shared:
+            self.body = _MLP(sizes, config.activation, math.sqrt(2), rngs)
+            sizes = sizes[-1:]
         # A small last layer makes the first policy nearly the same in every state.
         self.actor = _MLP((*sizes, outputs), config.activation, 0.01, rngs)
         self.critic = _MLP((*sizes, 1), config.activation, 1.0, rngs)
@@ -155,6 +202,46 @@ class _ActorCritic(nnx.Module):
             self.log_std = nnx.Param(
                 jnp.full((outputs,), jnp.float32(math.log(config.initial_std)))
             )
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The actor's outputs and the value."""
+        if self.shared:
+            x = self._body(x)
+            return self.actor(x), self.critic(x)[..., 0]
+        return self.actor(self._image("actor_conv", x)), self.value(x)
+
+    def value(self, x: jax.Array) -> jax.Array:
+        x = self._body(x) if self.shared else self._image("critic_conv", x)
+        return self.critic(x)[..., 0]
+
+    def _body(self, x: jax.Array) -> jax.Array:
+        return ACTIVATIONS[self.activation](self.body(self._image("conv", x)))
+
+    def _image(self, name: str, x: jax.Array) -> jax.Array:
+        """The convolutions of that name, where there are any."""
+        return getattr(self, name)(x) if hasattr(self, name) else x
+
+
+def _inputs(
+    space: Space, config: NetworkConfig, features: jax.Array | None
+) -> tuple[tuple[int, ...], Callable[[PyTree], jax.Array]]:
+    """Shape of the network's input, and `obs -> f32[..., *shape]`."""
+    if not config.conv:
+        size, encode = make_encoder(space, features)
+        return (size,), encode
+    if not isinstance(space, Box) or len(space.shape) != 3:
+        raise ValueError(f"network.conv needs observations [height, width, channels], not {space}")
+    if _conv_outputs(space.shape, config.conv) < 1:
+        raise ValueError(f"network.conv {config.conv} is too deep for an image of {space.shape}")
+    return space.shape, lambda obs: obs.astype(jnp.float32)
+
+
+def _conv_outputs(shape: tuple[int, ...], channels: tuple[int, ...]) -> int:
+    """Numbers that come out of the convolutions; without them, those that go in."""
+    if not channels:
+        return math.prod(shape)
+    height, width = (max(size - 2 * len(channels), 0) for size in shape[:2])
+    return height * width * channels[-1]
 
 
 def _policy_head(

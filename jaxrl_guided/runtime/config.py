@@ -121,9 +121,25 @@ def _nested(annotation: Any) -> Any:
     return None
 
 
+_ADDED = "added"
+
+
+def added(default: Any) -> Any:
+    """A field that came after results were made with the dataclass.
+
+    While it has its default it is left out of `to_dict`, and so of hashes and of the identity of
+    what was made before.
+    """
+    return dataclasses.field(default=default, metadata={_ADDED: True})
+
+
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        for field in dataclasses.fields(value):
+            if field.metadata.get(_ADDED) and named[field.name] == field.default:
+                del named[field.name]
+        return {name: _plain(item) for name, item in named.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 

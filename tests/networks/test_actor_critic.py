@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.envs.types import Box, Dict, Discrete
+from jaxrl_guided.envs.types import Box, Dict, Discrete, MultiDiscrete
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.networks.observations import make_encoder
+from jaxrl_guided.runtime.config import from_dict, to_dict
 
 TEXTS = Dict({"state": Box((2,)), "instruction": Discrete(3)})
 FEATURES = np.float32([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
@@ -48,6 +49,7 @@ def test_wrong_features_are_refused():
         ("activation", "gelu"),
         ("policy", "beta"),
         ("initial_std", 0.0),
+        ("conv", (8, 0)),
     ],
 )
 def test_wrong_configurations_name_the_field(field, value):
@@ -113,3 +115,80 @@ def test_real_actions_start_at_the_centre_with_the_configured_deviation():
     np.testing.assert_allclose(np.exp(policy.log_std), [0.5, 0.5], rtol=1e-6)
     np.testing.assert_allclose(network.action(policy.mode()), [[0.5, 1.0]] * 3, atol=1e-6)
     assert not [leaf for leaf in jax.tree.leaves(params) if leaf.weak_type]
+
+
+def test_several_choices_become_a_one_hot_vector_each():
+    size, encode = make_encoder(MultiDiscrete((2, 3)))
+    assert size == 5
+    np.testing.assert_array_equal(encode(jnp.int32([[1, 0]])), [[0, 1, 1, 0, 0]])
+
+
+IMAGE = Box((6, 5, 2))
+
+
+def convolved(layers, x):
+    """3 × 3 cross-correlations of `x [N, H, W, C]` in float64, then ReLU, then flat."""
+    for name in sorted(layers):
+        kernel, bias = np.float64(layers[name]["kernel"]), np.float64(layers[name]["bias"])
+        height, width = x.shape[1] - 2, x.shape[2] - 2
+        out = np.zeros((len(x), height, width, kernel.shape[-1])) + bias
+        for i in range(3):
+            for j in range(3):
+                out += x[:, i : i + height, j : j + width] @ kernel[i, j]
+        x = np.maximum(out, 0)
+    return x.reshape(len(x), -1)
+
+
+def dense(layers, x, last=False):
+    """Linear layers with ReLU between them, and after the last one if asked."""
+    names = sorted(layers)
+    for name in names:
+        x = x @ np.float64(layers[name]["kernel"]) + layers[name]["bias"]
+        if last or name != names[-1]:
+            x = np.maximum(x, 0)
+    return x
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("conv", [(), (3,), (4, 3)])
+def test_images_and_shared_layers(conv, shared):
+    config = NetworkConfig((8,), "relu", conv=conv, shared=shared)
+    network = make_actor_critic(IMAGE, Discrete(4), config)
+    params = network.init(jax.random.key(0))
+    obs = np.random.default_rng(0).normal(size=(7, 6, 5, 2)).astype(np.float32)
+    policy, value = network.apply(params, jnp.asarray(obs))
+
+    def image(name):
+        x = np.float64(obs)
+        return convolved(params[name]["layers"], x) if conv else x.reshape(7, -1)
+
+    parts = {name: params[name]["layers"] for name in ("actor", "critic")}
+    if shared:
+        x = dense(params["body"]["layers"], image("conv"), last=True)
+        inputs = {"actor": x, "critic": x}
+    else:
+        inputs = {name: image(f"{name}_conv") for name in parts}
+    wanted = {name: dense(parts[name], inputs[name]) for name in parts}
+    np.testing.assert_allclose(policy.logits, wanted["actor"], atol=1e-5)
+    np.testing.assert_allclose(value, wanted["critic"][:, 0], atol=1e-5)
+    np.testing.assert_array_equal(network.value(params, jnp.asarray(obs)), value)
+    # Time and environments in front, as in a rollout.
+    both = network.value(params, jnp.asarray(obs)[None])
+    np.testing.assert_allclose(both[0], value, rtol=1e-5)
+
+
+def test_convolutions_need_an_image_that_is_large_enough():
+    config = NetworkConfig(conv=(4, 4, 4))
+    with pytest.raises(ValueError, match=r"network.conv \(4, 4, 4\) is too deep for an image"):
+        make_actor_critic(IMAGE, Discrete(2), config)
+    with pytest.raises(ValueError, match=r"network\.conv needs observations"):
+        make_actor_critic(Box((4,)), Discrete(2), config)
+
+
+def test_a_field_that_came_later_is_not_part_of_what_was_made_before():
+    plain = to_dict(NetworkConfig())
+    assert set(plain) == {"hidden", "activation", "policy", "initial_std"}
+    assert from_dict(NetworkConfig, plain) == NetworkConfig()
+    image = NetworkConfig(conv=(16,), shared=True)
+    assert to_dict(image) == plain | {"conv": [16], "shared": True}
+    assert from_dict(NetworkConfig, to_dict(image)) == image
