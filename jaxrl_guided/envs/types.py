@@ -26,6 +26,11 @@ class Box:
     high: float | np.ndarray = np.inf
     dtype: Any = jnp.float32
 
+    @property
+    def bounded(self) -> bool:
+        """Whether all numbers have finite bounds."""
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:

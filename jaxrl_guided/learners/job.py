@@ -4,7 +4,7 @@ import ast
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,12 @@ import numpy as np
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
-from jaxrl_guided.learners.ppo import Policy, PPOConfig, PPOState, make_ppo
+from jaxrl_guided.learners.ppo import PPO, PPOConfig, PPOState, make_ppo
+from jaxrl_guided.learners.sac import SAC, SACConfig, SACState, make_sac
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
+from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.errors import validation
 from jaxrl_guided.runtime.markdown import markdown_table
@@ -30,6 +32,10 @@ POLICY = "policy"
 
 _EVALUATION_SEED = 2_000_000_000
 """Episodes of evaluations start from here, those of training never do."""
+
+
+_MAX_ITERATIONS = 2048
+"""Of a chunk: an iteration of SAC in one environment takes half a millisecond."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +68,18 @@ class TrainConfig:
       env: name in the registry, as `gymnax/CartPole-v1`.
       options: of the environment, as `NAME=VALUE`.
       seeds: run side by side in one program.
-      network, ppo, evaluation: the parts.
+      algorithm: `ppo`, which uses `network` and `ppo`, or `sac`, which uses `soft` and `sac`.
+      network, ppo, soft, sac, evaluation: the parts.
     """
 
     env: str = "gymnax/CartPole-v1"
     options: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
+    algorithm: Literal["ppo", "sac"] = "ppo"
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
+    soft: SoftNetworkConfig = dataclasses.field(default_factory=SoftNetworkConfig)
+    sac: SACConfig = dataclasses.field(default_factory=lambda: SACConfig(100_000))
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
@@ -121,24 +131,21 @@ def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
     clock = Clock()
-    env = config.make_env(config.ppo.num_envs)
-    with validation():
-        network = make_actor_critic(env.observation_space, env.action_space, config.network)
-        ppo = make_ppo(env, network, config.ppo)
+    learner = make_learner(config)
     plan = Plan(
         config.env,
-        ppo.config.iterations,
-        ppo.config.steps_at,
+        learner.config.iterations,
+        learner.config.steps_at,
         config.evaluation.curve_points,
         "return",
     )
-    judge_often = make_judge(config, config.evaluation.curve_episodes, ppo.act)
-    judge = make_judge(config, config.evaluation.episodes, ppo.act)
+    judge_often = make_judge(config, config.evaluation.curve_episodes, learner.act)
+    judge = make_judge(config, config.evaluation.episodes, learner.act)
     keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
-    state = jax.jit(jax.vmap(ppo.init))(keys)
-    chunk = make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
+    state = jax.jit(jax.vmap(learner.init))(keys)
+    chunk = make_chunk(jax.vmap(learner.iterate, in_axes=(0, None)), _MAX_ITERATIONS)
 
-    def point(state: PPOState) -> list[float]:
+    def point(state: PPOState | SACState) -> list[float]:
         return judge_often(state.policy)["return"]
 
     with Checkpointer(run.checkpoints, config) as checkpoints:
@@ -157,13 +164,30 @@ def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
     points = np.asarray(curve["steps"]), np.asarray(curve["return"]).T
     path, ylabel = run.path / "curve.png", "return of greedy actions"
     floor = {"uniform random": random["return"][0]}
-    learning_curves({"PPO": points}, path, config.env, ylabel, levels=floor)
+    learning_curves({config.algorithm.upper(): points}, path, config.env, ylabel, levels=floor)
     return result
+
+
+def make_learner(config: TrainConfig) -> PPO | SAC:
+    """The learner on its environments.
+
+    Raises:
+      UserError: the environment, or the learner's options for it, do not fit.
+    """
+    if config.algorithm == "ppo":
+        env = config.make_env(config.ppo.num_envs)
+        with validation():
+            network = make_actor_critic(env.observation_space, env.action_space, config.network)
+            return make_ppo(env, network, config.ppo)
+    env = config.make_env(config.sac.num_envs)
+    with validation():
+        soft = make_soft_network(env.observation_space, env.action_space, config.soft)
+        return make_sac(env, soft, config.sac)
 
 
 def make_judge(
     config: TrainConfig, episodes: int, act: Callable[..., jax.Array]
-) -> Callable[[Policy], dict[str, list[float]]]:
+) -> Callable[[PyTree], dict[str, list[float]]]:
     """A function from the policies of all seeds to their numbers, a list over seeds each.
 
     `return`, `length` and, where the environment reports it, `success` are means over episodes of
@@ -171,7 +195,7 @@ def make_judge(
     """
     env = config.make_env(episodes)
 
-    def run(policy: Policy, key: jax.Array) -> dict[str, jax.Array]:
+    def run(policy: PyTree, key: jax.Array) -> dict[str, jax.Array]:
         greedy, sampled = (
             evaluate(
                 env,
@@ -229,5 +253,5 @@ def summary_text(config: TrainConfig, result: dict[str, Any]) -> str:
     rows.append(["return, uniform random", f"{floor:.4g}", "", ""])
     seeds = ", ".join(map(str, config.seeds))
     columns = ["", "mean [95 %]", "interquartile mean [95 %]", f"seeds {seeds}"]
-    title = f"# PPO on {config.env}, {result['steps']:,} steps\n\n"
+    title = f"# {config.algorithm.upper()} on {config.env}, {result['steps']:,} steps\n\n"
     return title + markdown_table(columns, rows)

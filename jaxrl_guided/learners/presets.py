@@ -2,13 +2,18 @@
 
 from jaxrl_guided.learners.job import EvaluationConfig, TrainConfig
 from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
+from jaxrl_guided.networks.soft import SoftNetworkConfig
 
 CARTPOLE = TrainConfig(env="gymnax/CartPole-v1", ppo=PPOConfig(normalise_obs=False))
 """64 environments, 32 minibatches."""
 
 PENDULUM = TrainConfig(
     env="gymnax/Pendulum-v1",
+    algorithm="sac",
+    soft=SoftNetworkConfig(hidden=(64, 64)),
+    sac=SACConfig(replay_capacity=100_000, total_steps=20_000),
     ppo=PPOConfig(
         num_envs=16,
         minibatches=16,
@@ -19,7 +24,7 @@ PENDULUM = TrainConfig(
         scale_reward=True,
     ),
 )
-"""Real actions."""
+"""Real actions; `--config.algorithm=ppo` works as well, with more steps."""
 
 BREAKOUT = TrainConfig(
     env="gymnax/Breakout-MinAtar",
@@ -30,6 +35,8 @@ BREAKOUT = TrainConfig(
 
 SMOKE = TrainConfig(
     env="gymnax/CartPole-v1",
+    soft=SoftNetworkConfig(hidden=(16,)),
+    sac=SACConfig(replay_capacity=256, total_steps=256, num_envs=2, learning_starts=32, batch=16),
     seeds=(0, 1),
     network=NetworkConfig(hidden=(16,)),
     ppo=PPOConfig(total_steps=512, num_envs=4, rollout_steps=16, epochs=2, minibatches=4),

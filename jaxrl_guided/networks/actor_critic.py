@@ -18,10 +18,9 @@ from jaxrl_guided.networks.distributions import (
     MultiCategorical,
     TanhNormal,
 )
+from jaxrl_guided.networks.layers import ACTIVATIONS, MLP, Convolutions
 from jaxrl_guided.networks.observations import make_encoder
 from jaxrl_guided.runtime.config import added
-
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,57 +122,6 @@ def make_actor_critic(
     return Network(observation_space, init, apply, value, action)
 
 
-class _MLP(nnx.Module):
-    """Linear layers with orthogonal kernels; `gain` is that of the last one."""
-
-    def __init__(
-        self, sizes: tuple[int, ...], activation: str, gain: float, rngs: nnx.Rngs
-    ) -> None:
-        gains = [math.sqrt(2)] * (len(sizes) - 2) + [gain]
-        # Zero-padded names: lists become integer keys, which sort as strings in some checkpoints.
-        self.layers = nnx.Dict(
-            {
-                f"layer_{i:02d}": nnx.Linear(
-                    sizes[i],
-                    sizes[i + 1],
-                    kernel_init=nnx.initializers.orthogonal(gains[i]),
-                    rngs=rngs,
-                )
-                for i in range(len(sizes) - 1)
-            }
-        )
-        self.activation = activation
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        *hidden, last = self.layers.values()
-        for layer in hidden:
-            x = ACTIVATIONS[self.activation](layer(x))
-        return last(x)
-
-
-class _Convolutions(nnx.Module):
-    """3 × 3 convolutions, stride 1, without padding; the result is flattened."""
-
-    def __init__(
-        self, channels: tuple[int, ...], first: int, activation: str, rngs: nnx.Rngs
-    ) -> None:
-        gain = nnx.initializers.orthogonal(math.sqrt(2))
-        self.layers = nnx.Dict(
-            {
-                f"layer_{i:02d}": nnx.Conv(
-                    before, after, (3, 3), padding="VALID", kernel_init=gain, rngs=rngs
-                )
-                for i, (before, after) in enumerate(zip((first, *channels), channels, strict=False))
-            }
-        )
-        self.activation = activation
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for layer in self.layers.values():
-            x = ACTIVATIONS[self.activation](layer(x))
-        return x.reshape(*x.shape[:-3], -1)
-
-
 class _ActorCritic(nnx.Module):
     """Two networks, or one with two heads; images go through convolutions first."""
 
@@ -189,15 +137,15 @@ class _ActorCritic(nnx.Module):
         if config.conv:
             names = ("conv",) if config.shared else ("actor_conv", "critic_conv")
             for name in names:
-                conv = _Convolutions(config.conv, shape[-1], config.activation, rngs)
+                conv = Convolutions(config.conv, shape[-1], config.activation, rngs)
                 setattr(self, name, conv)
         sizes = (_conv_outputs(shape, config.conv), *config.hidden)
         if config.shared:
-            self.body = _MLP(sizes, config.activation, math.sqrt(2), rngs)
+            self.body = MLP(sizes, config.activation, math.sqrt(2), rngs)
             sizes = sizes[-1:]
         # A small last layer makes the first policy nearly the same in every state.
-        self.actor = _MLP((*sizes, outputs), config.activation, 0.01, rngs)
-        self.critic = _MLP((*sizes, 1), config.activation, 1.0, rngs)
+        self.actor = MLP((*sizes, outputs), config.activation, 0.01, rngs)
+        self.critic = MLP((*sizes, 1), config.activation, 1.0, rngs)
         if learns_std:
             self.log_std = nnx.Param(
                 jnp.full((outputs,), jnp.float32(math.log(config.initial_std)))

@@ -1,7 +1,10 @@
 """Training jobs: what they leave, exact resume, and what they refuse."""
 
 import dataclasses
+import functools
 import json
+import pathlib
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,13 @@ import pytest
 from jaxrl_guided.envs.types import Box, Discrete, MultiDiscrete, TimeStep, VectorEnv
 from jaxrl_guided.learners import job
 from jaxrl_guided.learners.evaluate import uniform_action
-from jaxrl_guided.learners.job import EvaluationConfig, TrainConfig, run_job, summary_text
+from jaxrl_guided.learners.job import (
+    EvaluationConfig,
+    TrainConfig,
+    make_learner,
+    run_job,
+    summary_text,
+)
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.learners.presets import PRESETS, SMOKE
 from jaxrl_guided.learners.train import make_chunk, train
@@ -29,15 +38,19 @@ def do(path, config=SMOKE, stop=None):
         return run_job(config, run, stop or StopFlag())
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+SAC_SMOKE = dataclasses.replace(SMOKE, algorithm="sac", seeds=(0,))
+CONFIGS = {"ppo": SMOKE, "sac": SAC_SMOKE}
+
+
+@functools.cache
+def whole(algorithm):
     """A run without a stop, and its directory."""
-    path = tmp_path_factory.mktemp("job") / "whole"
-    return do(path), path
+    path = pathlib.Path(tempfile.mkdtemp()) / "whole"
+    return do(path, CONFIGS[algorithm]), path
 
 
-def test_the_result_has_a_number_a_seed_and_a_floor(whole):
-    result, path = whole
+def test_the_result_has_a_number_a_seed_and_a_floor():
+    result, path = whole("ppo")
     assert result["steps"] == 512
     assert result["curve"]["steps"] == [256, 512]
     assert np.shape(result["curve"]["return"]) == (2, 2)
@@ -51,20 +64,19 @@ def test_the_result_has_a_number_a_seed_and_a_floor(whole):
         assert (path / name).stat().st_size > 0
 
 
-def test_a_stopped_job_goes_on_exactly(whole, tmp_path):
-    expected, path = whole
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
+def test_a_stopped_job_goes_on_exactly(algorithm, tmp_path):
+    config, (expected, path) = CONFIGS[algorithm], whole(algorithm)
     asked = StopFlag(signum=15)
     with pytest.raises(Stopped, match=f"goes on with --run_dir={tmp_path / 'cut'}"):
-        do(tmp_path / "cut", stop=asked)
-    result = do(tmp_path / "cut")
+        do(tmp_path / "cut", config, stop=asked)
+    result = do(tmp_path / "cut", config)
     minutes = {"minutes": result["minutes"]}
     assert result == expected | minutes
 
     def policy(of):
-        config, env = SMOKE, SMOKE.make_env(1)
-        network = make_actor_critic(env.observation_space, env.action_space, config.network)
-        ppo = make_ppo(config.make_env(4), network, config.ppo)
-        like = jax.vmap(ppo.init)(jnp.stack([jax.random.key(s) for s in config.seeds])).policy
+        keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
+        like = jax.vmap(make_learner(config).init)(keys).policy
         with Checkpointer(of / job.POLICY, config, read_only=True) as saved:
             return saved.restore(like)[0]
 
@@ -94,6 +106,7 @@ def test_presets_survive_json_and_their_environments_exist(name):
     preset = PRESETS[name]
     assert from_dict(TrainConfig, json.loads(json.dumps(to_dict(preset)))) == preset
     assert preset.make_env(2).num_envs == 2
+    make_learner(preset)
 
 
 def test_options_reach_the_environment():
@@ -135,6 +148,13 @@ def test_evaluation_needs_at_least_one_of_each(name):
 def test_bad_environments(changes, message):
     with pytest.raises(UserError, match=message):
         dataclasses.replace(SMOKE, **changes).make_env(1)
+
+
+def test_sac_refuses_what_it_cannot_do():
+    config = TrainConfig(algorithm="sac", network=NetworkConfig())
+    make_learner(config)
+    with pytest.raises(UserError, match="replay_capacity"):
+        from_dict(TrainConfig, {"sac": {"replay_capacity": 0}})
 
 
 def chooser(space):

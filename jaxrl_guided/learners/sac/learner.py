@@ -1,0 +1,196 @@
+"""SAC as a handful of pure functions over one state."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.learners.episodes import add_step, no_episodes
+from jaxrl_guided.learners.evaluate import uniform_action
+from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
+from jaxrl_guided.learners.replay import Replay, Steps, draw, init_replay, insert
+from jaxrl_guided.learners.sac.config import SACConfig, make_hyper
+from jaxrl_guided.learners.sac.state import Learned, Metrics, SACState
+from jaxrl_guided.learners.sac.update import init_learned, make_update
+from jaxrl_guided.networks.soft import SoftNetwork
+
+
+@dataclasses.dataclass(frozen=True)
+class SAC:
+    """Pure functions; `frozen` is the guidance's frozen prior, None without guidance.
+
+    Attributes:
+      config: as given.
+      init: `(key, frozen=None) -> SACState`.
+      collect: `state -> (state, Steps [C, N, …], sums over ended episodes)`.
+      update: `(state, Steps, sums, frozen=None) -> (state, Metrics)`: insertion, then all updates.
+      iterate: `(state, frozen=None) -> (state, Metrics)`, both in turn.
+      act: `(policy, key, obs [N, …], greedy=False) -> action [N, …]`.
+    """
+
+    config: SACConfig
+    init: Callable[..., SACState]
+    collect: Callable[[SACState], tuple[SACState, Steps, Metrics]]
+    update: Callable[..., tuple[SACState, Metrics]]
+    iterate: Callable[..., tuple[SACState, Metrics]]
+    act: Callable[..., jax.Array]
+
+
+def make_sac(
+    env: VectorEnv, network: SoftNetwork, config: SACConfig, guidance: Guidance | None = None
+) -> SAC:
+    """Compose SAC from its parts.
+
+    Raises:
+      ValueError: `env` and `config` disagree about the number of environments.
+    """
+    if env.num_envs != config.num_envs:
+        raise ValueError(
+            f"sac.num_envs is {config.num_envs}, but {env.name} has {env.num_envs} environments"
+        )
+    collect = functools.partial(_collect, env, network, config)
+    update = functools.partial(
+        _insert_and_learn, network, config, guidance, make_update(network, config, guidance)
+    )
+
+    def init(key: jax.Array, frozen: PyTree = None) -> SACState:
+        key, params_key, env_key, guide_key = jax.random.split(key, 4)
+        env_state, obs = env.reset(env_key)
+        state = SACState(
+            learned=init_learned(network, config, params_key),
+            hyper=make_hyper(config),
+            replay=Replay(None, jnp.int32(0)),  # until it is known what a chunk looks like
+            env_state=env_state,
+            obs=obs,
+            episodes=no_episodes(env.num_envs),
+            guidance=guidance.init(env.num_envs, guide_key) if guidance else None,
+            key=key,
+            iteration=jnp.int32(0),
+        )
+        like = jax.eval_shape(functools.partial(_chunk, network, guidance, collect), state, frozen)
+        return dataclasses.replace(state, replay=init_replay(like, config.capacity))
+
+    def iterate(state: SACState, frozen: PyTree = None) -> tuple[SACState, Metrics]:
+        return update(*collect(state), frozen)
+
+    return SAC(config, init, collect, update, iterate, functools.partial(act, network))
+
+
+def act(
+    network: SoftNetwork, policy: PyTree, key: jax.Array, obs: PyTree, greedy: bool = False
+) -> jax.Array:
+    """Actions `[N, …]` for the environments, sampled or of the largest density."""
+    return network.to_env(_unit_action(network, policy, key, obs, greedy))
+
+
+def _unit_action(
+    network: SoftNetwork, policy: PyTree, key: jax.Array, obs: PyTree, greedy: bool
+) -> jax.Array:
+    distribution = network.policy(policy, obs)
+    return distribution.action(distribution.mode() if greedy else distribution.sample(key))
+
+
+def _collect(
+    env: VectorEnv, network: SoftNetwork, config: SACConfig, state: SACState
+) -> tuple[SACState, Steps, Metrics]:
+    """Act for a chunk, parameters fixed; at random in the warm iterations."""
+    warm = state.iteration < config.warm_iterations
+
+    def step(carry: PyTree, key: jax.Array) -> tuple[PyTree, tuple[Steps, Metrics]]:
+        env_state, obs, episodes = carry
+        random_key, policy_key = jax.random.split(key)
+        unit = jnp.where(
+            warm,
+            network.from_env(uniform_action(env, random_key)),
+            _unit_action(network, state.policy, policy_key, obs, greedy=False),
+        )
+        env_state, after = env.step(env_state, network.to_env(unit))
+        episodes, sums = add_step(episodes, after)
+        seen = Steps(obs, unit, after.reward, after.terminated, after.done, after.final_obs)
+        return (env_state, after.obs, episodes), (seen, sums)
+
+    key, act_key = jax.random.split(state.key)
+    (env_state, obs, episodes), (steps, sums) = jax.lax.scan(
+        step,
+        (state.env_state, state.obs, state.episodes),
+        jax.random.split(act_key, config.chunk_steps),
+    )
+    state = dataclasses.replace(state, env_state=env_state, obs=obs, episodes=episodes, key=key)
+    return state, steps, jax.tree.map(lambda x: x.sum(axis=0), sums)
+
+
+def _guide(
+    network: SoftNetwork, guidance: Guidance | None, guide: PyTree, steps: Steps, frozen: PyTree
+) -> tuple[Steps, PyTree]:
+    """The chunk with the guidance's targets, and the guidance's state."""
+    if guidance is None:
+        return steps, guide
+    seen = GuidedRollout(steps.obs, network.to_env(steps.action), steps.done)
+    targets, guide = guidance.targets(frozen, guide, seen)
+    return dataclasses.replace(steps, targets=targets), guide
+
+
+def _chunk(
+    network: SoftNetwork,
+    guidance: Guidance | None,
+    collect: Callable[[SACState], tuple[SACState, Steps, Metrics]],
+    state: SACState,
+    frozen: PyTree,
+) -> Steps:
+    """What is inserted into the replay."""
+    state, steps, _ = collect(state)
+    return _guide(network, guidance, state.guidance, steps, frozen)[0]
+
+
+def _insert_and_learn(
+    network: SoftNetwork,
+    config: SACConfig,
+    guidance: Guidance | None,
+    update: Callable[..., tuple[Learned, Metrics]],
+    state: SACState,
+    steps: Steps,
+    sums: Metrics,
+    frozen: PyTree = None,
+) -> tuple[SACState, Metrics]:
+    """One scoring pass, insertion, and the updates that are due; metrics are means over them.
+
+    In the warm iterations there are no updates, and their metrics are zero.
+    """
+    steps, guide = _guide(network, guidance, state.guidance, steps, frozen)
+    replay, hyper = insert(state.replay, steps), state.hyper
+    key, learn_key = jax.random.split(state.key)
+
+    def one(learned: Learned, key: jax.Array) -> tuple[Learned, Metrics]:
+        draw_key, update_key = jax.random.split(key)
+        batch = draw(replay, draw_key, config.batch, hyper.gamma, config.n_step)
+        return update(learned, hyper, batch, guide, update_key)
+
+    def learn(learned: Learned) -> tuple[Learned, Metrics]:
+        learned, metrics = jax.lax.scan(one, learned, jax.random.split(learn_key, config.updates))
+        return learned, jax.tree.map(lambda x: x.mean(axis=0), metrics)
+
+    def wait(learned: Learned) -> tuple[Learned, Metrics]:
+        _, shapes = jax.eval_shape(learn, learned)
+        return learned, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    warm = state.iteration < config.warm_iterations
+    learned, metrics = jax.lax.cond(warm, wait, learn, state.learned)
+    iteration = state.iteration + 1
+    metrics |= sums | {"reward": steps.reward.mean(), "nonfinite_params": _nonfinite(learned)}
+    if guidance is not None:
+        progress = jnp.minimum(iteration / config.iterations, 1.0)
+        guide = guidance.after_update(guide, metrics, progress)
+    state = dataclasses.replace(
+        state, learned=learned, replay=replay, guidance=guide, key=key, iteration=iteration
+    )
+    return state, metrics
+
+
+def _nonfinite(learned: Learned) -> jax.Array:
+    """How many numbers among actor, critics and temperature are broken."""
+    leaves = jax.tree.leaves((learned.actor, learned.critics, learned.log_alpha))
+    broken = [jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32) for leaf in leaves]
+    return sum(broken, jnp.float32(0))
