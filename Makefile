@@ -32,7 +32,10 @@ test-fast: setup-dev
 	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not parity and not device"
 
 smoke: setup-dev
-	rm -rf runs/smoke && $(PY) -m experiments.lago --preset=smoke --run_dir=runs/smoke
+	rm -rf runs/smoke
+	$(PY) -m experiments.lago --preset=smoke --run_dir=runs/smoke/lago
+	$(PY) -m experiments.train --preset=smoke --run_dir=runs/smoke/ppo
+	$(PY) -m experiments.train --preset=smoke --config.algorithm=sac --run_dir=runs/smoke/sac
 
 test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparisons
 	$(PY) -m pytest -m "slow and not device and not parity"

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, VectorEnv
@@ -96,15 +95,13 @@ def stateless(
 
 
 def uniform_action(env: VectorEnv, key: jax.Array) -> jax.Array:
-    """Uniform random actions `[N, …]`; standard normal numbers where there are no bounds."""
+    """Uniform random actions `[N, …]`; standard normal numbers in a space without bounds."""
     space = env.action_space
     assert not isinstance(space, Dict)
     shape = (env.num_envs, *space.shape)
     if not isinstance(space, Box):
         sizes = space.n if isinstance(space, Discrete) else jnp.asarray(space.sizes)
         return jax.random.randint(key, shape, 0, sizes, space.dtype)
-    low, high = (np.broadcast_to(bound, space.shape) for bound in (space.low, space.high))
-    bounded = np.isfinite(low) & np.isfinite(high)
-    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 0.0)
-    inside = jax.random.uniform(key, shape, space.dtype, low, high)
-    return jnp.where(bounded, inside, jax.random.normal(key, shape, space.dtype))
+    if space.bounded:
+        return jax.random.uniform(key, shape, space.dtype, space.low, space.high)
+    return jax.random.normal(key, shape, space.dtype)

@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -13,8 +13,8 @@ import numpy as np
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
-from jaxrl_guided.learners.ppo import PPO, PPOConfig, PPOState, make_ppo
-from jaxrl_guided.learners.sac import SAC, SACConfig, SACState, make_sac
+from jaxrl_guided.learners.ppo import PPO, PPOConfig, make_ppo
+from jaxrl_guided.learners.sac import SAC, SACConfig, make_sac
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
@@ -123,15 +123,38 @@ def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
     """Trains, evaluates and writes metrics, checkpoints, policies, summary and curve.
 
     Returns:
-      JSON data: `final` numbers of each seed, `random` ones (uniform random actions on the same
-      episodes), `curve`, `steps` and `minutes`.
+      What `train_members` returns, a member for each seed.
 
     Raises:
       UserError: the environment or the network's options do not fit.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
-    clock = Clock()
-    learner = make_learner(config)
+    result = train_members(config, config.seeds, {}, run, stop)
+    run.write_summary(result, summary_text(config, result))
+    curve = np.asarray(result["curve"]["steps"]), np.asarray(result["curve"]["return"]).T
+    draw_returns(config, {config.algorithm.upper(): curve}, result, run)
+    return result
+
+
+def train_members(
+    config: TrainConfig,
+    seeds: Sequence[int],
+    hyper: Mapping[str, np.ndarray],
+    run: RunDir,
+    stop: StopFlag,
+) -> dict[str, Any]:
+    """Trains a population in one program and evaluates it.
+
+    Args:
+      seeds: of the M members.
+      hyper: hyper-parameters that differ between members, fields of the learner's `Hyper`, `f[M]`.
+      run: gets metrics, checkpoints and the final policies; they belong to its configuration.
+
+    Returns:
+      JSON data: `final` numbers of each member, `random` ones (uniform random actions on the same
+      episodes), `curve`, `steps` and `minutes`.
+    """
+    clock, learner = Clock(), make_learner(config)
     plan = Plan(
         config.env,
         learner.config.iterations,
@@ -141,31 +164,38 @@ def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
     )
     judge_often = make_judge(config, config.evaluation.curve_episodes, learner.act)
     judge = make_judge(config, config.evaluation.episodes, learner.act)
-    keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
-    state = jax.jit(jax.vmap(learner.init))(keys)
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    state: Any = jax.jit(jax.vmap(learner.init))(keys)
+    changes = {name: jnp.asarray(values, jnp.float32) for name, values in hyper.items()}
+    state = dataclasses.replace(state, hyper=dataclasses.replace(state.hyper, **changes))
     chunk = make_chunk(jax.vmap(learner.iterate, in_axes=(0, None)), _MAX_ITERATIONS)
 
-    def point(state: PPOState | SACState) -> list[float]:
+    def point(state: Any) -> list[float]:
         return judge_often(state.policy)["return"]
 
-    with Checkpointer(run.checkpoints, config) as checkpoints:
+    with Checkpointer(run.checkpoints, run.config) as checkpoints:
         state, curve = train_in_segments(plan, chunk, state, point, run, checkpoints, stop, clock)
-    with Checkpointer(run.path / POLICY, config, keep=1) as policies:
+    with Checkpointer(run.path / POLICY, run.config, keep=1) as policies:
         policies.save(0, state.policy)
-    random = judge_random(config)
-    result = {
+    return {
         "final": judge(state.policy),
-        "random": random,
+        "random": judge_random(config),
         "curve": curve,
         "steps": plan.steps_at(plan.iterations),
         "minutes": round(clock.seconds / 60, 2),
     }
-    run.write_summary(result, summary_text(config, result))
-    points = np.asarray(curve["steps"]), np.asarray(curve["return"]).T
+
+
+def draw_returns(
+    config: TrainConfig,
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    result: Mapping[str, Any],
+    run: RunDir,
+) -> None:
+    """`curve.png`: returns over environment steps, and those of uniform random actions."""
+    floor = {"uniform random": result["random"]["return"][0]}
     path, ylabel = run.path / "curve.png", "return of greedy actions"
-    floor = {"uniform random": random["return"][0]}
-    learning_curves({config.algorithm.upper(): points}, path, config.env, ylabel, levels=floor)
-    return result
+    learning_curves(curves, path, config.env, ylabel, levels=floor)
 
 
 def make_learner(config: TrainConfig) -> PPO | SAC:

@@ -83,6 +83,7 @@ PRIOR = ["train_prior", "--preset=smoke", "--out=new", "--data=data"]
 ONLINE = ["train_online", "--preset=smoke"]
 PPO = [*ONLINE, "--config.arm=ppo", "--run_dir=new"]
 LAGO = ["lago", "--preset=smoke", "--run_dir=new"]
+TRAIN = ["train", "--preset=smoke", "--run_dir=new"]
 NOT_REAL = r"easy_data is of level 'easy', but priors and cloned policies learn from level 'real'"
 NO_BACKBONE = r"backbone 'gone' is neither a path nor nano or smollm2"
 CUT_BACKBONE = r"tiny.gguf: truncated or corrupt GGUF file"
@@ -150,6 +151,22 @@ CASES = [
     ([*LAGO, "--max_minutes=-5"], r"--max_minutes=-5.0 must be at least 0"),
     ([*LAGO, "--max_minutes=nan"], r"--max_minutes=nan must be at least 0"),
     (["render", "--seed=99999999999999999999", "--out=new"], r"seed.*99999999999999999999"),
+    ([*TRAIN, "--config.env=gymnax/Cart"], r"unknown 'gymnax/Cart'; choose one of gymnax/CartPole"),
+    ([*TRAIN, "--config.env=mars"], r"unknown 'mars'; choose one of clevr/…"),
+    (
+        [*TRAIN, "--config.options=size=3"],
+        r"options: gymnax/CartPole-v1 has no option size; it has",
+    ),
+    (
+        [*TRAIN, "--config.options=size"],
+        r"--config.options: .* must be NAME=VALUE, not 'size'",
+    ),
+    ([*TRAIN, "--config.network.conv=8"], r"network.conv needs observations"),
+    ([*TRAIN, "--config.seeds=1,1"], r"--config.seeds: seeds must be different numbers"),
+    ([*TRAIN, "--config.algorithm=dqn"], r"--?config.algorithm.*one of ppo, sac"),
+    ([*TRAIN, "--config.ppo.minibatches=5"], r"do not divide into ppo.minibatches 5"),
+    (["sweep", *TRAIN[1:]], r"vary must name a hyper-parameter"),
+    (["sweep", *TRAIN[1:], "--vary=rate=1"], r"vary must name one of learning_rate, .*'rate=1'"),
     # What a stage reads.
     ([*PRIOR, "--backbone=empty"], r"empty: has neither config.json nor a .gguf file"),
     ([*PRIOR, "--backbone=safetensors"], r"model.safetensors: truncated or corrupt"),

@@ -269,6 +269,20 @@ def test_resume_from_a_checkpoint_is_bit_equal(continuous, tmp_path):
     assert not equal(advance(12, continuous, seed=1).learned, whole.learned)
 
 
+def test_no_key_is_used_twice():
+    """Acting at random and by policy, drawing, sampling in losses: each has a key of its own."""
+
+    def job(key):
+        _, sac = build(make_probe("joint", 2, True), SMALL)
+        state = sac.init(key)
+        for _ in range(2):
+            state, metrics = sac.iterate(dataclasses.replace(state, iteration=jnp.int32(5)))
+        return metrics, sac.act(state.policy, jax.random.key(3), state.obs)
+
+    with jax.debug_key_reuse(True):
+        jax.eval_shape(jax.jit(job), jax.random.key(0))
+
+
 def test_the_temperature_stays_positive_and_finds_the_entropy():
     config = dataclasses.replace(
         PROBES, alpha_rate=0.02, initial_alpha=1.0, target_entropy=-0.5, total_steps=256 * 80
