@@ -38,7 +38,11 @@ class MLP(nnx.Module):
 
 
 class Convolutions(nnx.Module):
-    """3 × 3 convolutions, stride 1, without padding; the result is flattened."""
+    """3 × 3 convolutions, stride 1, without padding; the result is flattened.
+
+    Each is a matrix product with the nine shifted images side by side: with a kernel for each seed
+    XLA's own convolution becomes a grouped one, eight times slower in PPO on Breakout on a CPU.
+    """
 
     def __init__(
         self, channels: tuple[int, ...], first: int, activation: str, rngs: nnx.Rngs
@@ -46,9 +50,7 @@ class Convolutions(nnx.Module):
         gain = nnx.initializers.orthogonal(math.sqrt(2))
         self.layers = nnx.Dict(
             {
-                f"layer_{i:02d}": nnx.Conv(
-                    before, after, (3, 3), padding="VALID", kernel_init=gain, rngs=rngs
-                )
+                f"layer_{i:02d}": nnx.Linear(9 * before, after, kernel_init=gain, rngs=rngs)
                 for i, (before, after) in enumerate(zip((first, *channels), channels, strict=False))
             }
         )
@@ -56,5 +58,12 @@ class Convolutions(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         for layer in self.layers.values():
-            x = ACTIVATIONS[self.activation](layer(x))
+            x = ACTIVATIONS[self.activation](layer(_patches(x)))
         return x.reshape(*x.shape[:-3], -1)
+
+
+def _patches(x: jax.Array) -> jax.Array:
+    """`[..., H, W, C]` to `[..., H - 2, W - 2, 9 C]`: row, column, channel of each 3 × 3 patch."""
+    height, width = x.shape[-3] - 2, x.shape[-2] - 2
+    shifted = [x[..., i : i + height, j : j + width, :] for i in range(3) for j in range(3)]
+    return jnp.concatenate(shifted, axis=-1)

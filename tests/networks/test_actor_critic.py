@@ -130,6 +130,7 @@ def convolved(layers, x):
     """3 × 3 cross-correlations of `x [N, H, W, C]` in float64, then ReLU, then flat."""
     for name in sorted(layers):
         kernel, bias = np.float64(layers[name]["kernel"]), np.float64(layers[name]["bias"])
+        kernel = kernel.reshape(3, 3, x.shape[-1], -1)
         height, width = x.shape[1] - 2, x.shape[2] - 2
         out = np.zeros((len(x), height, width, kernel.shape[-1])) + bias
         for i in range(3):
