@@ -17,11 +17,11 @@ import numpy as np
 from jaxrl_guided.backbones.text_features import MINILM_DIM, text_features, whiten
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.envs.types import Discrete, PyTree, VectorEnv
+from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import PriorSpec, init_cache, step_action, step_logits
-from jaxrl_guided.learners.evaluate import EpisodeResults, evaluate
+from jaxrl_guided.learners.evaluate import EpisodeResults, evaluate, uniform_action
 from jaxrl_guided.learners.ppo import Policy, act
 from jaxrl_guided.networks.actor_critic import Network, make_actor_critic
 
@@ -148,15 +148,13 @@ def _policy_program(
 def judge_random(config: OnlineConfig, level: str) -> dict[str, list[float]]:
     """Uniform random actions; every seed draws its own."""
     env = level_env(config, level, config.eval.episodes, terminate_on_success=False)
-    assert isinstance(env.action_space, Discrete)
-    num_actions = env.action_space.n
 
     def run(seed: jax.Array, key: jax.Array) -> EpisodeResults:
         def choose(
             memory: PyTree, key: jax.Array, obs: PyTree, greedy: jax.Array
         ) -> tuple[PyTree, jax.Array]:
             key = jax.random.fold_in(key, seed)
-            return memory, jax.random.randint(key, (env.num_envs,), 0, num_actions)
+            return memory, uniform_action(env, key)
 
         return _play(env, choose, key, config.horizon)
 

@@ -104,6 +104,12 @@ def iteration_of(state: Any) -> int:
     return int(np.asarray(state.iteration).reshape(-1)[0])
 
 
+def count_nonfinite(params: PyTree) -> jax.Array:
+    """`f32[]`: how many numbers among the parameters are broken; the metric `nonfinite_params`."""
+    broken = [jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(params)]
+    return sum(broken, jnp.float32(0))
+
+
 def check_finite(metrics: HostMetrics, first: int) -> None:
     """Raise if training broke in one of the iterations `first`, `first` + 1, …"""
     broken = {name: ~np.isfinite(rows) for name, rows in metrics.items()}

@@ -18,7 +18,7 @@ from jaxrl_guided.networks.distributions import (
     MultiCategorical,
     TanhNormal,
 )
-from jaxrl_guided.networks.layers import ACTIVATIONS, MLP, Convolutions
+from jaxrl_guided.networks.layers import ACTIVATIONS, MLP, Convolutions, check_layers
 from jaxrl_guided.networks.observations import make_encoder
 from jaxrl_guided.runtime.config import added
 
@@ -46,13 +46,7 @@ class NetworkConfig:
     shared: bool = added(False)
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"network.hidden must be positive sizes, not {self.hidden}")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"network.activation must be one of {', '.join(ACTIVATIONS)}, "
-                f"not {self.activation!r}"
-            )
+        check_layers(self.hidden, self.activation)
         if self.policy not in ("tanh", "clipped"):
             raise ValueError(f"network.policy must be 'tanh' or 'clipped', not {self.policy!r}")
         if self.initial_std <= 0:

@@ -16,7 +16,7 @@ from flax import nnx
 
 from jaxrl_guided.envs.types import Box, Discrete, PyTree, Space
 from jaxrl_guided.networks.distributions import Categorical, Distribution, TanhNormal
-from jaxrl_guided.networks.layers import ACTIVATIONS, MLP
+from jaxrl_guided.networks.layers import MLP, check_layers
 from jaxrl_guided.networks.observations import make_encoder
 
 LOG_STD_LOW, LOG_STD_HIGH = -5.0, 2.0
@@ -38,13 +38,7 @@ class SoftNetworkConfig:
     critics: int = 2
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"network.hidden must be positive sizes, not {self.hidden}")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"network.activation must be one of {', '.join(ACTIVATIONS)}, "
-                f"not {self.activation!r}"
-            )
+        check_layers(self.hidden, self.activation)
         if self.critics < 1:
             raise ValueError(f"network.critics must be at least 1, not {self.critics}")
 

@@ -18,6 +18,7 @@ from jaxrl_guided.learners.ppo.update import make_optimiser
 from jaxrl_guided.learners.train import make_chunk, train
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from tests.learners.counting_env import make_counting_env
+from tests.learners.states import equal, leaves
 
 GAMMA = 0.9
 
@@ -27,18 +28,6 @@ def build(env, config, guidance=None, features=None, **network):
     spaces = env.observation_space, env.action_space
     net = make_actor_critic(*spaces, NetworkConfig(**network), features)
     return net, make_ppo(env, net, config, guidance)
-
-
-def leaves(tree):
-    """All numbers of a state, as numpy arrays; typed keys as their data."""
-    return [
-        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
-        for x in jax.tree.leaves(tree)
-    ]
-
-
-def equal(a, b):
-    return all(np.array_equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
 
 
 # Everything that may be switched on, on one small probe.

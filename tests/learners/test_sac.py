@@ -18,6 +18,7 @@ from jaxrl_guided.learners.sac.update import init_learned, make_update, soft_tar
 from jaxrl_guided.learners.train import make_chunk, train
 from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 from jaxrl_guided.runtime.checkpoint import Checkpointer
+from tests.learners.states import equal
 
 GAMMA = 0.9
 
@@ -26,18 +27,6 @@ def build(env, config, guidance=None, **network):
     spaces = env.observation_space, env.action_space
     net = make_soft_network(*spaces, SoftNetworkConfig(**({"hidden": (8,)} | network)))
     return net, make_sac(env, net, config, guidance)
-
-
-def leaves(tree):
-    """All numbers of a state, as numpy arrays; typed keys as their data."""
-    return [
-        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
-        for x in jax.tree.leaves(tree)
-    ]
-
-
-def equal(a, b):
-    return all(np.array_equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
 
 
 SMALL = SACConfig(

@@ -20,6 +20,7 @@ from jaxrl_guided.learners.ppo.config import PPOConfig, learning_rate_at
 from jaxrl_guided.learners.ppo.loss import Batch, ppo_loss
 from jaxrl_guided.learners.ppo.state import Metrics, Policy, PPOState, Rollout
 from jaxrl_guided.learners.shuffle import shuffled
+from jaxrl_guided.learners.train import count_nonfinite
 from jaxrl_guided.networks.actor_critic import Network
 
 
@@ -163,9 +164,8 @@ def _learn(
 def _diagnose(params: PyTree, rollout: Rollout, batch: Batch) -> Metrics:
     """`explained_variance` of the value targets by the acting critic, and the NaN check."""
     residual = jnp.var(batch.advantage) / jnp.maximum(jnp.var(batch.target), 1e-8)
-    broken = [jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(params)]
     return {
         "explained_variance": 1 - residual,
         "reward": rollout.reward.mean(),
-        "nonfinite_params": sum(broken, jnp.float32(0)),
+        "nonfinite_params": count_nonfinite(params),
     }

@@ -15,6 +15,7 @@ from jaxrl_guided.learners.replay import Replay, Steps, draw, init_replay, inser
 from jaxrl_guided.learners.sac.config import SACConfig, make_hyper
 from jaxrl_guided.learners.sac.state import Learned, Metrics, SACState
 from jaxrl_guided.learners.sac.update import init_learned, make_update
+from jaxrl_guided.learners.train import count_nonfinite
 from jaxrl_guided.networks.soft import SoftNetwork
 
 
@@ -179,7 +180,8 @@ def _insert_and_learn(
     warm = state.iteration < config.warm_iterations
     learned, metrics = jax.lax.cond(warm, wait, learn, state.learned)
     iteration = state.iteration + 1
-    metrics |= sums | {"reward": steps.reward.mean(), "nonfinite_params": _nonfinite(learned)}
+    broken = count_nonfinite((learned.actor, learned.critics, learned.log_alpha))
+    metrics |= sums | {"reward": steps.reward.mean(), "nonfinite_params": broken}
     if guidance is not None:
         progress = jnp.minimum(iteration / config.iterations, 1.0)
         guide = guidance.after_update(guide, metrics, progress)
@@ -187,10 +189,3 @@ def _insert_and_learn(
         state, learned=learned, replay=replay, guidance=guide, key=key, iteration=iteration
     )
     return state, metrics
-
-
-def _nonfinite(learned: Learned) -> jax.Array:
-    """How many numbers among actor, critics and temperature are broken."""
-    leaves = jax.tree.leaves((learned.actor, learned.critics, learned.log_alpha))
-    broken = [jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32) for leaf in leaves]
-    return sum(broken, jnp.float32(0))
