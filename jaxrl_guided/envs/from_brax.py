@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from brax import envs as brax_envs
 
 from jaxrl_guided.envs.types import Box, Dict, PyTree, Space, VectorEnv
-from jaxrl_guided.envs.vectorise import Outcome, SingleEnv, vectorise
+from jaxrl_guided.envs.vectorise import Outcome, SingleEnv, check_max_steps, vectorise
 
 
 def list_names() -> Sequence[str]:
@@ -40,6 +40,7 @@ def make_brax(
       TypeError: an option that the environment does not have.
       ValueError: an option out of range.
     """
+    check_max_steps(max_steps)
     theirs = brax_envs.get_environment(environment, **options)
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:

@@ -58,6 +58,8 @@ def make_gymnax(
     if environment == _MNIST:
         _check_mnist()
     ours, params = _build(environment, options)
+    if "max_steps_in_episode" in options:
+        check_max_steps(options["max_steps_in_episode"])
     if max_steps is not None:
         check_max_steps(max_steps)
         params = params.replace(max_steps_in_episode=max_steps)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl_guided.envs.population import any_of_all
 from jaxrl_guided.envs.types import Dict, PyTree, Space, TimeStep, VectorEnv
 
 
@@ -86,6 +87,8 @@ def vectorise(
     """
     if max_steps is not None:
         check_max_steps(max_steps)
+    if not isinstance(cached_reset, bool):
+        raise ValueError(f"cached_reset must be True or False, not {cached_reset!r}")
     state_like, obs_like = _common_types(single, action_space)
 
     def reset_all(key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -114,7 +117,11 @@ def vectorise(
             starts = state.first
         else:
             starts = jax.lax.cond(
-                jnp.any(done), lambda k, _: reset_all(k), lambda _, same: same, start_key, reached
+                any_of_all(done),
+                lambda k, _: reset_all(k),
+                lambda _, same: same,
+                start_key,
+                reached,
             )
         inner, obs = jax.tree.map(lambda new, old: _where(done, new, old), starts, reached)
         state = dataclasses.replace(state, inner=inner, time=jnp.where(done, 0, time), key=key)

@@ -3,6 +3,8 @@
 import ast
 import dataclasses
 import functools
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -20,7 +22,7 @@ from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 from jaxrl_guided.runtime.checkpoint import Checkpointer
-from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.plots import learning_curves
 from jaxrl_guided.runtime.rundir import RunDir
@@ -36,6 +38,10 @@ _EVALUATION_SEED = 2_000_000_000
 
 _MAX_ITERATIONS = 2048
 """Of a chunk: an iteration of SAC in one environment takes half a millisecond."""
+
+
+_BAD_OPTION = (TypeError, ArithmeticError, AttributeError, LookupError, AssertionError)
+"""What environments raise for options that they cannot use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +106,14 @@ class TrainConfig:
             name, equals, text = option.partition("=")
             if not equals or not name.isidentifier():
                 raise ValueError(f"options must be NAME=VALUE, not '{option}'")
+            if name in found:
+                raise ValueError(f"options must name '{name}' once")
             try:
                 found[name] = ast.literal_eval(text)
-            except (ValueError, SyntaxError):
+            except (ValueError, SyntaxError, TypeError):
                 found[name] = text
+            if isinstance(found[name], float) and not math.isfinite(found[name]):
+                raise ValueError(f"options must be finite numbers, not '{option}'")
         return found
 
     def make_env(self, num_envs: int) -> VectorEnv:
@@ -115,7 +125,7 @@ class TrainConfig:
         with validation():
             try:
                 return make(self.env, num_envs, **self.env_options())
-            except TypeError as error:
+            except _BAD_OPTION as error:  # from the depths of an environment's own code
                 raise ValueError(f"options: {error}") from error
 
 
@@ -212,7 +222,24 @@ def make_learner(config: TrainConfig) -> PPO | SAC:
     env = config.make_env(config.sac.num_envs)
     with validation():
         soft = make_soft_network(env.observation_space, env.action_space, config.soft)
-        return make_sac(env, soft, config.sac)
+        sac = make_sac(env, soft, config.sac)
+    _check_memory(sac, len(config.seeds))
+    return sac
+
+
+def _check_memory(sac: SAC, seeds: int) -> None:
+    """Raises UserError for a replay that the device cannot hold: allocating it may never end."""
+    state = jax.eval_shape(sac.init, jax.random.key(0))
+    leaves = jax.tree.leaves(state.replay.steps)
+    needed = seeds * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    device = jax.devices()[0]
+    known = (device.memory_stats() or {}).get("bytes_limit")
+    limit = known or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > limit:
+        raise UserError(
+            f"sac.replay_capacity {sac.config.replay_capacity:,} needs {needed / 2**30:,.1f} GiB "
+            f"for {seeds} seeds, {device} has {limit / 2**30:,.1f}"
+        )
 
 
 def make_judge(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl_guided.envs.population import write
 from jaxrl_guided.envs.types import PyTree
 
 
@@ -64,11 +65,7 @@ def insert(replay: Replay, chunk: Steps) -> Replay:
     length = chunk.reward.shape[0]
     capacity = replay.steps.reward.shape[0]
     at = replay.inserted % capacity
-    steps = jax.tree.map(
-        lambda ring, new: jax.lax.dynamic_update_slice_in_dim(ring, new, at, axis=0),
-        replay.steps,
-        chunk,
-    )
+    steps = jax.tree.map(lambda ring, new: write(ring, new, at), replay.steps, chunk)
     inserted = replay.inserted + length
     return Replay(steps, jnp.where(inserted >= 2 * capacity, inserted - capacity, inserted))
 

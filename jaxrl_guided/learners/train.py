@@ -11,6 +11,9 @@ import numpy as np
 
 from jaxrl_guided.envs.types import PyTree
 
+_OF_EVERY_ITERATION = ("learned", "reward", "nonfinite_params")
+"""Metrics that do not come from updates."""
+
 HostMetrics = dict[str, np.ndarray]
 
 
@@ -129,8 +132,10 @@ def check_finite(metrics: HostMetrics, first: int) -> None:
 def summarise(metrics: HostMetrics) -> dict[str, np.ndarray]:
     """Reduce the rows of a chunk: sums over episodes become means per episode, others are averaged.
 
-    `episodes` stays a count; `return`, `length` and `success` are left out where no episode of any
-    seed ended, and nan for a seed without one.
+    Where there is `learned`, the share of each iteration in which anything was learned, it weights
+    what learning reports, which is left out of a chunk without any. `episodes` stays a count;
+    `return`, `length` and `success` are left out where no episode of any seed ended, and nan for a
+    seed without one.
 
     Returns:
       Arrays without the first axis.
@@ -142,6 +147,11 @@ def summarise(metrics: HostMetrics) -> dict[str, np.ndarray]:
             if episodes.any():
                 with np.errstate(invalid="ignore"):
                     summary[name.removesuffix("_sum")] = rows.sum(axis=0) / episodes
-        elif name != "episodes":
+        elif name == "episodes":
+            continue
+        elif name in _OF_EVERY_ITERATION or "learned" not in metrics:
             summary[name] = rows.mean(axis=0)
+        elif metrics["learned"].any():
+            weight = metrics["learned"]
+            summary[name] = (rows * weight).sum(axis=0) / weight.sum(axis=0)
     return summary

@@ -127,6 +127,7 @@ def test_options_reach_class_and_parameters():
     "options, error, message",
     [
         ({"gravitation": 1.0}, TypeError, "no option gravitation; it has .*gravity"),
+        ({"max_steps_in_episode": -3}, ValueError, "max_steps must be a whole number from 1"),
         ({"max_steps": 0}, ValueError, "max_steps must be a whole number from 1, not 0"),
     ],
 )

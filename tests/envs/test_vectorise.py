@@ -102,6 +102,22 @@ def test_one_compilation_serves_all_steps():
         state, _ = step(state, jnp.zeros(3, jnp.int32))
 
 
+def test_a_population_restarts_only_where_an_episode_ends():
+    """The reset stays behind a condition under vmap, and members are those of their own keys."""
+    env = make()
+    keys = jax.random.split(jax.random.key(5), 2)
+    state, _ = jax.vmap(env.reset)(keys)
+    actions = jnp.int32([[1, 0, 1], [0, 1, 0]])
+    assert " cond[" in str(jax.make_jaxpr(jax.vmap(env.step))(state, actions))
+    alone = [env.reset(key)[0] for key in keys]
+    for _ in range(7):
+        state, steps = jax.vmap(env.step)(state, actions)
+        for n in (0, 1):
+            alone[n], step = env.step(alone[n], actions[n])
+            ours = jax.tree.map(lambda x, n=n: x[n], steps)
+            jax.tree.map(np.testing.assert_array_equal, ours, step)
+
+
 def test_same_key_same_episodes_other_key_others():
     first, again, other = (run(make(), [[1, 1, 1]] * 4, seed)[1].obs["x"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
@@ -112,6 +128,11 @@ def test_same_key_same_episodes_other_key_others():
 def test_limits_out_of_range(max_steps):
     with pytest.raises(ValueError, match="max_steps must be a whole number from 1"):
         make(max_steps=max_steps)
+
+
+def test_cached_reset_is_a_flag():
+    with pytest.raises(ValueError, match="cached_reset must be True or False, not 'no'"):
+        make(cached_reset="no")
 
 
 def test_reset_and_step_must_agree():

@@ -23,6 +23,7 @@ from jaxrl_guided.learners.job import (
 )
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.learners.presets import PRESETS, SMOKE
+from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.learners.train import make_chunk, train
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.runtime.checkpoint import Checkpointer
@@ -124,6 +125,8 @@ def test_options_reach_the_environment():
         ({"seeds": (-1,)}, "seeds must be different numbers from 0"),
         ({"seeds": (2_000_000_000,)}, "seeds must be below 2000000000"),
         ({"options": ("size",)}, "options must be NAME=VALUE, not 'size'"),
+        ({"options": ("size=1", "size=2")}, "options must name 'size' once"),
+        ({"options": ("gravity=1e999",)}, "options must be finite numbers, not 'gravity=1e999'"),
     ],
 )
 def test_bad_configurations(changes, message):
@@ -143,6 +146,7 @@ def test_evaluation_needs_at_least_one_of_each(name):
         ({"env": "gymnax/CartPole"}, "unknown 'gymnax/CartPole'"),
         ({"options": ("size=3",)}, "options: gymnax/CartPole-v1 has no option size"),
         ({"options": ("max_steps=0",)}, "max_steps must be a whole number from 1"),
+        ({"env": "gymnax/DeepSea-bsuite", "options": ("size=0",)}, "options: .*zero"),
     ],
 )
 def test_bad_environments(changes, message):
@@ -153,6 +157,9 @@ def test_bad_environments(changes, message):
 def test_sac_refuses_what_it_cannot_do():
     config = TrainConfig(algorithm="sac", network=NetworkConfig())
     make_learner(config)
+    huge = dataclasses.replace(config, sac=SACConfig(10**13))
+    with pytest.raises(UserError, match=r"replay_capacity 10,000,000,000,000 needs .* GiB for 1"):
+        make_learner(huge)
     with pytest.raises(UserError, match="replay_capacity"):
         from_dict(TrainConfig, {"sac": {"replay_capacity": 0}})
 

@@ -98,6 +98,25 @@ def test_it_runs_for_ever_without_a_wrap():
     assert set(np.asarray(batch.obs["x"][:, 0]).astype(int)) == set(range(72, 80))
 
 
+def test_a_population_is_inserted_in_place():
+    """No scatter under vmap, which would copy the ring: time must not depend on the capacity."""
+    chunk = jax.tree.map(lambda x: jnp.stack([x, x + x]), history(4, 1, 0))
+    replay = jax.vmap(lambda part: init_replay(part, 8))(chunk)
+    insert_all = jax.jit(lambda *given: jax.vmap(insert)(*given))
+    operations = str(insert_all.trace(replay, chunk).jaxpr)
+    assert "dynamic_update_slice" in operations
+    assert "scatter" not in operations
+    for _ in range(3):
+        replay = insert_all(replay, chunk)
+    np.testing.assert_array_equal(replay.inserted, [12, 12])
+    for member in (0, 1):
+        alone = init_replay(history(4, 1, 0), 8)
+        for _ in range(3):
+            alone = insert(alone, jax.tree.map(lambda x, m=member: x[m], chunk))
+        one = jax.tree.map(lambda x, m=member: x[m], replay)
+        jax.tree.map(np.testing.assert_array_equal, one, alone)
+
+
 def test_memory_is_what_the_capacity_says():
     replay = init_replay(history(4, 2, 0), 100)
     assert nbytes(replay) == 100 * 2 * (4 + 4 + 4 + 1 + 1 + 4 + 4)

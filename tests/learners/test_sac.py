@@ -15,7 +15,7 @@ from jaxrl_guided.learners.guidance import Guidance
 from jaxrl_guided.learners.replay import Transitions
 from jaxrl_guided.learners.sac import SACConfig, make_sac
 from jaxrl_guided.learners.sac.update import init_learned, make_update, soft_target, target_entropy
-from jaxrl_guided.learners.train import make_chunk, train
+from jaxrl_guided.learners.train import make_chunk, summarise, train
 from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from tests.learners.states import equal
@@ -258,6 +258,23 @@ def test_resume_from_a_checkpoint_is_bit_equal(continuous, tmp_path):
     assert not equal(advance(12, continuous, seed=1).learned, whole.learned)
 
 
+def test_warm_iterations_count_in_no_mean_and_a_population_skips_their_updates():
+    _, sac, init, _ = small()
+    iterate = jax.vmap(sac.iterate, in_axes=(0, None))
+    chunk = make_chunk(iterate, 16)
+    state = jax.vmap(init)(jax.random.split(jax.random.key(0), 2))
+    assert " cond[" in str(jax.make_jaxpr(iterate)(state, None))
+    _, rows = chunk.run(state, None, jnp.int32(5))
+    rows = {name: np.asarray(row)[:5] for name, row in rows.items()}
+    np.testing.assert_array_equal(rows["learned"][:, 0], [0, 0, 0, 1, 1])
+    whole = summarise(rows)
+    np.testing.assert_allclose(whole["alpha"], rows["alpha"][3:].mean(0), rtol=1e-6)
+    np.testing.assert_allclose(whole["reward"], rows["reward"].mean(0), rtol=1e-6)
+    warm = summarise({name: row[:3] for name, row in rows.items()})
+    assert "alpha" not in warm
+    assert "reward" in warm
+
+
 def test_no_key_is_used_twice():
     """Acting at random and by policy, drawing, sampling in losses: each has a key of its own."""
 
@@ -342,6 +359,10 @@ def test_without_guidance_nothing_is_kept_for_it():
         ({"tau": 1.5}, r"sac.tau must be in \[0, 1\]"),
         ({"initial_alpha": 0.0}, "sac.initial_alpha must be positive"),
         ({"learning_starts": -1}, "sac.learning_starts must be at least 0"),
+        ({"learning_starts": 400}, "learning_starts 400 .* leave nothing of sac.total_steps 400"),
+        ({"critic_rate": 1e300}, "sac.critic_rate must be positive and finite in float32"),
+        ({"initial_alpha": 1e-300}, "sac.initial_alpha must be positive and finite in float32"),
+        ({"target_entropy": math.nan}, "sac.target_entropy must be finite"),
     ],
 )
 def test_bad_configurations(changes, message):

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from jaxrl_guided.envs.population import any_of_all
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import add_step
 from jaxrl_guided.learners.normaliser import normalise
@@ -28,7 +29,7 @@ def collect(
         env_state, after = env.step(env_state, network.action(raw))
         # Most steps truncate nothing, and then the critic's second pass is not made.
         final_value = jax.lax.cond(
-            jnp.any(after.truncated), value, lambda _: jnp.zeros_like(now), after.final_obs
+            any_of_all(after.truncated), value, lambda _: jnp.zeros_like(now), after.final_obs
         )
         episodes, sums = add_step(episodes, after)
         seen = {

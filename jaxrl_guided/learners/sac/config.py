@@ -5,7 +5,10 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+
+_SMALLEST, _LARGEST = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +66,12 @@ class SACConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"sac.{name} must be at least 1, not {getattr(self, name)}")
         for name in ("updates_per_step", "actor_rate", "critic_rate", "initial_alpha"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"sac.{name} must be positive, not {getattr(self, name)}")
+            if not _SMALLEST <= getattr(self, name) <= _LARGEST:
+                raise ValueError(
+                    f"sac.{name} must be positive and finite in float32, not {getattr(self, name)}"
+                )
+        if self.target_entropy is not None and not math.isfinite(self.target_entropy):
+            raise ValueError(f"sac.target_entropy must be finite, not {self.target_entropy}")
         for name in ("alpha_rate", "learning_starts"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"sac.{name} must be at least 0, not {getattr(self, name)}")
@@ -84,6 +91,11 @@ class SACConfig:
             raise ValueError(
                 f"sac.replay_capacity must be a multiple of sac.num_envs {self.num_envs} x "
                 f"sac.chunk_steps {self.chunk_steps}, not {self.replay_capacity}"
+            )
+        if self.warm_iterations >= self.iterations:
+            raise ValueError(
+                f"sac.learning_starts {self.learning_starts} (and sac.n_step {self.n_step}) leave "
+                f"nothing of sac.total_steps {self.total_steps} to learn in"
             )
         if self.capacity < self.n_step:
             raise ValueError(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxrl_guided.envs.population import same_for_all
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import add_step, no_episodes
 from jaxrl_guided.learners.evaluate import uniform_action
@@ -158,7 +159,7 @@ def _insert_and_learn(
 ) -> tuple[SACState, Metrics]:
     """One scoring pass, insertion, and the updates that are due; metrics are means over them.
 
-    In the warm iterations there are no updates, and their metrics are zero.
+    In the warm iterations there are no updates, their metrics are zero, and so is `learned`.
     """
     steps, guide = _guide(network, guidance, state.guidance, steps, frozen)
     replay, hyper = insert(state.replay, steps), state.hyper
@@ -177,10 +178,11 @@ def _insert_and_learn(
         _, shapes = jax.eval_shape(learn, learned)
         return learned, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
-    warm = state.iteration < config.warm_iterations
+    warm = same_for_all(state.iteration) < config.warm_iterations
     learned, metrics = jax.lax.cond(warm, wait, learn, state.learned)
     iteration = state.iteration + 1
     broken = count_nonfinite((learned.actor, learned.critics, learned.log_alpha))
+    metrics["learned"] = 1.0 - warm.astype(jnp.float32)
     metrics |= sums | {"reward": steps.reward.mean(), "nonfinite_params": broken}
     if guidance is not None:
         progress = jnp.minimum(iteration / config.iterations, 1.0)
