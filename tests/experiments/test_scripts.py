@@ -27,7 +27,7 @@ def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
     assert result.stderr == ""
     first = result.stdout.splitlines()[0]
     assert (scripts.REPOSITORY / "experiments" / f"{name}.py").read_text().startswith(f'"""{first}')
-    uses_run_dir = name in ("train_prior", "train_online", "lago", "compare_backbone")
+    uses_run_dir = name in scripts.WITH_RUN_DIR
     assert ("--run_dir" in result.stdout) == uses_run_dir
     if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
         assert "--preset: <demo|smoke|full|full_30>" in result.stdout

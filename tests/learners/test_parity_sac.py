@@ -21,12 +21,13 @@ from jaxrl_guided.networks.soft import (
 )
 
 pytestmark = pytest.mark.parity
-torch = pytest.importorskip("torch")
 OBS, ACTIONS, BATCH = 3, 2, 32
 
 
 def tensors(params):
     """Kernels and biases of an MLP in torch's float64, which learn."""
+    import torch
+
     layers = params["layers"]
     return [
         torch.tensor(np.float64(layers[name][part]), requires_grad=True)
@@ -41,6 +42,8 @@ def each(critics):
 
 
 def mlp(weights, x):
+    import torch
+
     for i in range(0, len(weights), 2):
         x = x @ weights[i] + weights[i + 1]
         x = torch.relu(x) if i + 2 < len(weights) else x
@@ -49,6 +52,8 @@ def mlp(weights, x):
 
 def policy(weights, obs, noise):
     """A sample on the unit scale, and its log-density."""
+    import torch
+
     mean, spread = mlp(weights, obs).chunk(2, dim=-1)
     middle, half = (LOG_STD_HIGH + LOG_STD_LOW) / 2, (LOG_STD_HIGH - LOG_STD_LOW) / 2
     log_std = middle + half * torch.tanh(spread + math.atanh(-middle / half))
@@ -61,16 +66,22 @@ def policy(weights, obs, noise):
 
 
 def value(critics, obs, action):
+    import torch
+
     x = torch.cat([obs, action], dim=-1)
     return torch.stack([mlp(weights, x)[:, 0] for weights in critics])
 
 
 def adam(weights, rate):
     """One step, by torch."""
+    import torch
+
     torch.optim.Adam(weights, lr=rate, eps=1e-8).step()
 
 
 def test_one_update_equals_torchs():
+    import torch
+
     config = dataclasses.replace(SACConfig(1000), initial_alpha=0.4, tau=0.1)
     net = make_soft_network(Box((OBS,)), Box((ACTIONS,), -2.0, 3.0), SoftNetworkConfig((16, 16)))
     learned = init_learned(net, config, jax.random.key(0))
