@@ -16,6 +16,7 @@ from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
 from jaxrl_guided.learners.ppo import PPO, PPOConfig, make_ppo
+from jaxrl_guided.learners.replay import nbytes
 from jaxrl_guided.learners.sac import SAC, SACConfig, make_sac
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
@@ -230,8 +231,7 @@ def make_learner(config: TrainConfig) -> PPO | SAC:
 def _check_memory(sac: SAC, seeds: int) -> None:
     """Raises UserError for a replay that the device cannot hold: allocating it may never end."""
     state = jax.eval_shape(sac.init, jax.random.key(0))
-    leaves = jax.tree.leaves(state.replay.steps)
-    needed = seeds * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    needed = seeds * nbytes(state.replay)
     device = jax.devices()[0]
     known = (device.memory_stats() or {}).get("bytes_limit")
     limit = known or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -297,15 +297,22 @@ def reports_success(env: VectorEnv) -> bool:
     return "success" in jax.eval_shape(env.step, state, action)[1].info
 
 
+def mean_text(values: Sequence[float]) -> str:
+    """Mean over seeds with its interval, where there are at least two."""
+    return f"{bootstrap(np.asarray(values)):.4g}" if len(values) > 1 else f"{values[0]:.4g}"
+
+
+def middle_text(values: Sequence[float]) -> str:
+    """Interquartile mean over seeds with its interval; empty below four, where it is the mean."""
+    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) > 3 else ""
+
+
 def summary_text(config: TrainConfig, result: dict[str, Any]) -> str:
     """The result as Markdown: a row a number, with the values of the seeds."""
     rows = []
     for name, values in result["final"].items():
-        array = np.asarray(values)
-        mean = f"{bootstrap(array):.4g}" if len(values) > 1 else f"{values[0]:.4g}"
-        middle = f"{bootstrap(array, iqm):.4g}" if len(values) > 3 else ""
         each = ", ".join(f"{value:.4g}" for value in values)
-        rows.append([name.replace("_", " "), mean, middle, each])
+        rows.append([name.replace("_", " "), mean_text(values), middle_text(values), each])
     (floor,) = result["random"]["return"]
     rows.append(["return, uniform random", f"{floor:.4g}", "", ""])
     seeds = ", ".join(map(str, config.seeds))

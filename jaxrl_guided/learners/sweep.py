@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_guided.learners.job import TrainConfig, draw_returns, train_members
+from jaxrl_guided.learners.job import (
+    TrainConfig,
+    draw_returns,
+    mean_text,
+    middle_text,
+    train_members,
+)
 from jaxrl_guided.learners.ppo import Hyper as PPOHyper
 from jaxrl_guided.learners.sac import Hyper as SACHyper
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
-from jaxrl_guided.runtime.stats import Estimate, bootstrap, iqm
 
 _MOST_CURVES = 8
 """In a picture: those of the best points."""
@@ -110,7 +115,7 @@ def sweep_text(config: SweepConfig, result: dict[str, Any]) -> str:
     rows = []
     for i in np.argsort(-greedy.mean(axis=1), kind="stable"):
         shown = [f"{value:g}" for value in config.points()[i].values()]
-        rows.append([*shown, *(_estimate(x[i]) for x in (greedy, sampled)), _middle(greedy[i])])
+        rows.append([*shown, *(mean_text(x[i]) for x in (greedy, sampled)), middle_text(greedy[i])])
     (floor,) = result["random"]["return"]
     train = config.train
     title = f"# {train.algorithm.upper()} on {train.env}, {result['steps']:,} steps, "
@@ -118,16 +123,6 @@ def sweep_text(config: SweepConfig, result: dict[str, Any]) -> str:
     columns = [*config.points()[0], "return", "sampled return", "interquartile mean of return"]
     table = markdown_table(columns, rows)
     return f"{title}{table}\nMeans with 95 % intervals over seeds. Uniform random: {floor:.4g}.\n"
-
-
-def _estimate(values: np.ndarray) -> str:
-    if len(values) < 2:
-        return f"{Estimate(float(values[0]), math.nan, math.nan):.4g}"
-    return f"{bootstrap(values):.4g}"
-
-
-def _middle(values: np.ndarray) -> str:
-    return f"{bootstrap(values, iqm):.4g}" if len(values) > 3 else ""
 
 
 def _draw(config: SweepConfig, result: dict[str, Any], run: RunDir) -> None:
