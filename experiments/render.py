@@ -63,7 +63,7 @@ def _actor(level: str) -> tuple[VectorEnv, drawing.Act]:
     env = judge.level_env(settings, level, 1)
     network = judge.make_network(settings, level, env)
     policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, _ONLINE.value))
-    return env, lambda key, obs: act(network, policy, key, obs, greedy=True)
+    return env, lambda key, obs: act(network, policy, {}, key, obs, greedy=True)[1]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Probe environments: tasks of a few steps whose values and best actions are known exactly.
 
-A learner that misses one of them within seconds is broken, and which one it misses says where. The
-seven share their spaces, and the task is data in the state, so one program trains on all of them.
+A learner that misses one of them within seconds is broken, and which one it misses says where. They
+share their spaces, and the task is data in the state, so one program trains on all of them.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ from flax import struct
 
 from jaxrl_guided.envs.types import Box, Discrete, TimeStep, VectorEnv
 
-TASKS = ("constant", "observation", "discount", "action", "joint", "limit", "end")
-HORIZONS = (1, 1, 2, 1, 1, 5, 5)
+TASKS = ("constant", "observation", "discount", "action", "joint", "limit", "end", "recall")
+HORIZONS = (1, 1, 2, 1, 1, 5, 5, 3)
 PHASES = 5
 
 
@@ -46,6 +46,8 @@ def make_probe(task: str, num_envs: int, continuous: bool = False) -> VectorEnv:
     | joint | 1 step, signal seen | match with the signal | 1 for the best action |
     | limit | cut after 5 steps, time seen | 1 | 1 / (1 - γ) |
     | end | ends after 5 steps, time seen | 1 | (1 - γ^(5 - time)) / (1 - γ) |
+    | recall | 3 steps, signal seen at first, time always | 0, 0, match with the signal |
+      γ^(2 - time) for the best actions of those who remember |
 
     Match with m: discrete, 1 where action = [m > 0] and -1 elsewhere; continuous, actions in
     [-1, 2], 1 - (action - m / 2)².
@@ -103,7 +105,8 @@ def _draw(key: jax.Array, num_envs: int) -> jax.Array:
 
 def _observe(state: ProbeState) -> jax.Array:
     """`f32[N, 6]`; what the task does not show is zero."""
-    shows_signal = (state.task == TASKS.index("observation")) | (state.task == TASKS.index("joint"))
+    seen = [state.task == TASKS.index(task) for task in ("observation", "joint")]
+    shows_signal = seen[0] | seen[1] | (state.task == TASKS.index("recall")) & (state.time == 0)
     shows_time = jnp.asarray(HORIZONS)[state.task] > 1
     phase = jax.nn.one_hot(state.time % PHASES, PHASES) * shows_time
     return jnp.concatenate([(state.signal * shows_signal)[:, None], phase], axis=1)
@@ -126,5 +129,6 @@ def _reward(state: ProbeState, action: jax.Array, continuous: bool) -> jax.Array
         "joint": match(state.signal),
         "limit": one,
         "end": one,
+        "recall": jnp.where(state.time == 2, match(state.signal), 0.0),
     }
     return jnp.stack([rewards[task] for task in TASKS])[state.task]

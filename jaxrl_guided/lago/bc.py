@@ -81,7 +81,7 @@ def clone(
     train, held_out = ((normalise(normaliser, obs), action) for obs, action in (train, held_out))
 
     def loss(params: PyTree, batch: Batch) -> jax.Array:
-        distribution, _ = network.apply(params, batch[0])
+        _, distribution, _ = network.step(params, {}, batch[0])
         return -distribution.log_prob(batch[1]).mean()
 
     def update(carry: PyTree, key: jax.Array) -> tuple[PyTree, None]:

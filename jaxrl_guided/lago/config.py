@@ -190,6 +190,11 @@ class OnlineConfig:
             )
         if not 0 < self.kickstart_end <= 1:
             raise ValueError(f"kickstart_end must be in (0, 1], not {self.kickstart_end}")
+        if self.network.gru:
+            raise ValueError(
+                f"network.gru must be 0, not {self.network.gru}: cloning reads single steps, and "
+                "instructions stay in sight"
+            )
         check_seeds(self.seeds)
 
     @property

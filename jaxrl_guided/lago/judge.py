@@ -137,10 +137,12 @@ def _policy_program(
         def choose(
             memory: PyTree, key: jax.Array, obs: PyTree, greedy: jax.Array
         ) -> tuple[PyTree, jax.Array]:
-            best, drawn = (act(network, policy, key, obs, greedy=mode) for mode in (True, False))
+            (memory, best), (_, drawn) = (
+                act(network, policy, memory, key, obs, greedy=mode) for mode in (True, False)
+            )
             return memory, jnp.where(greedy, best, drawn)
 
-        return _play(env, choose, key, config.horizon)
+        return _play(env, choose, key, config.horizon, network.memory(env.num_envs))
 
     return jax.jit(jax.vmap(run, in_axes=(0, None)))
 

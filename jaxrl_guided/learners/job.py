@@ -173,8 +173,8 @@ def train_members(
         config.evaluation.curve_points,
         "return",
     )
-    judge_often = make_judge(config, config.evaluation.curve_episodes, learner.act)
-    judge = make_judge(config, config.evaluation.episodes, learner.act)
+    judge_often = make_judge(config, config.evaluation.curve_episodes, learner)
+    judge = make_judge(config, config.evaluation.episodes, learner)
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     state: Any = jax.jit(jax.vmap(learner.init))(keys)
     changes = {name: jnp.asarray(values, jnp.float32) for name, values in hyper.items()}
@@ -243,7 +243,7 @@ def _check_memory(sac: SAC, seeds: int) -> None:
 
 
 def make_judge(
-    config: TrainConfig, episodes: int, act: Callable[..., jax.Array]
+    config: TrainConfig, episodes: int, learner: PPO | SAC
 ) -> Callable[[PyTree], dict[str, list[float]]]:
     """A function from the policies of all seeds to their numbers, a list over seeds each.
 
@@ -251,14 +251,16 @@ def make_judge(
     greedy actions; `sampled_return` is that of sampled ones.
     """
     env = config.make_env(episodes)
+    memory = learner.memory(episodes) if isinstance(learner, PPO) else ()
 
     def run(policy: PyTree, key: jax.Array) -> dict[str, jax.Array]:
         greedy, sampled = (
             evaluate(
                 env,
-                stateless(functools.partial(act, policy, greedy=mode)),
+                functools.partial(learner.act, policy, greedy=mode),
                 key,
                 config.evaluation.max_steps,
+                memory,
             )
             for mode in (True, False)
         )

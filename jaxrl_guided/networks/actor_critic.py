@@ -1,4 +1,4 @@
-"""Actor and critic with separate trunks: the small networks of PPO."""
+"""Actor and critic: the small networks of PPO, with or without memory."""
 
 import dataclasses
 import math
@@ -18,9 +18,12 @@ from jaxrl_guided.networks.distributions import (
     MultiCategorical,
     TanhNormal,
 )
-from jaxrl_guided.networks.layers import ACTIVATIONS, MLP, Convolutions, check_layers
+from jaxrl_guided.networks.layers import ACTIVATIONS, GRU, MLP, Convolutions, check_layers
 from jaxrl_guided.networks.observations import make_encoder
 from jaxrl_guided.runtime.config import added
+
+Memory = dict[str, jax.Array]
+"""`f32[N, units]` of each recurrent layer, by its name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +39,8 @@ class NetworkConfig:
       conv: channels of 3 × 3 convolutions over an observation that is an image `[height, width,
         channels]`, before the hidden layers; empty for flattening it.
       shared: actor and critic share all layers but their last ones.
+      gru: units of a gated recurrent unit (arXiv 1406.1078) before the hidden layers, which
+        remembers the episode; 0 for none.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -44,6 +49,7 @@ class NetworkConfig:
     initial_std: float = 1.0
     conv: tuple[int, ...] = added(())
     shared: bool = added(False)
+    gru: int = added(0)
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
@@ -53,24 +59,37 @@ class NetworkConfig:
             raise ValueError(f"network.initial_std must be positive, not {self.initial_std}")
         if min(self.conv, default=1) < 1:
             raise ValueError(f"network.conv must be positive numbers, not {self.conv}")
+        if self.gru < 0:
+            raise ValueError(f"network.gru must be at least 0, not {self.gru}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
     """Pure functions over a nested dictionary of parameters.
 
+    Memory is a pytree `[N, …]`; that of a network without any is empty, and then N may be any
+    shape.
+
     Attributes:
       observation_space: of one environment.
+      recurrent: whether there is memory, so that learning needs sequences.
       init: `key -> params`.
-      apply: `(params, obs [..., *]) -> (Distribution, value f32[...])`.
-      value: `(params, obs [..., *]) -> f32[...]`, the critic alone.
+      memory: `N -> memory` at the start of an episode.
+      step: `(params, memory, obs [N, *]) -> (memory, Distribution, value f32[N])`.
+      value: `(params, memory, obs [N, *]) -> f32[N]`, the critic alone.
+      unroll: `(params, memory, obs [N, T, *], done bool[N, T]) -> (Distribution, value f32[N, T])`,
+        what T calls of `step` give, each memory being that of a start after `done`; without memory
+        as `step`, and `done` may be None.
       action: `raw action -> action that the environment receives`.
     """
 
     observation_space: Space
+    recurrent: bool
     init: Callable[[jax.Array], PyTree]
-    apply: Callable[[PyTree, PyTree], tuple[Distribution, jax.Array]]
-    value: Callable[[PyTree, PyTree], jax.Array]
+    memory: Callable[[int], Memory]
+    step: Callable[[PyTree, Memory, PyTree], tuple[Memory, Distribution, jax.Array]]
+    value: Callable[[PyTree, Memory, PyTree], jax.Array]
+    unroll: Callable[[PyTree, Memory, PyTree, jax.Array | None], tuple[Distribution, jax.Array]]
     action: Callable[[jax.Array], jax.Array]
 
 
@@ -102,22 +121,43 @@ def make_actor_critic(
     def init(key: jax.Array) -> PyTree:
         return nnx.to_pure_dict(nnx.split(build(nnx.Rngs(key)))[1])
 
-    def apply(params: PyTree, obs: PyTree) -> tuple[Distribution, jax.Array]:
+    def step(
+        params: PyTree, memory: Memory, obs: PyTree, done: jax.Array | None = None
+    ) -> tuple[Memory, Distribution, jax.Array]:
         module = nnx.merge(graph, params)
-        policy, value = module(encode(obs))
+        memory, policy, value = module(memory, encode(obs), done)
         log_std = module.log_std[...] if learns_std else None
-        return distribution(policy, log_std), value
+        return memory, distribution(policy, log_std), value
 
-    def value(params: PyTree, obs: PyTree) -> jax.Array:
-        return nnx.merge(graph, params).value(encode(obs))
+    def value(params: PyTree, memory: Memory, obs: PyTree) -> jax.Array:
+        return nnx.merge(graph, params).value(memory, encode(obs), None)[1]
+
+    def unroll(
+        params: PyTree, memory: Memory, obs: PyTree, done: jax.Array | None
+    ) -> tuple[Distribution, jax.Array]:
+        return step(params, memory, obs, done)[1:]
+
+    def memory(num_envs: int) -> Memory:
+        names = _trunks(config, "gru") if config.gru else ()
+        return {name: jnp.zeros((num_envs, config.gru)) for name in names}
 
     no_output = jnp.zeros(outputs)
     action = distribution(no_output, no_output if learns_std else None).action
-    return Network(observation_space, init, apply, value, action)
+    recurrent = config.gru > 0
+    return Network(observation_space, recurrent, init, memory, step, value, unroll, action)
+
+
+def _trunks(config: NetworkConfig, part: str) -> tuple[str, ...]:
+    """Names of a part that each trunk has."""
+    return (part,) if config.shared else (f"actor_{part}", f"critic_{part}")
 
 
 class _ActorCritic(nnx.Module):
-    """Two networks, or one with two heads; images go through convolutions first."""
+    """Two networks, or one with two heads: convolutions, memory, hidden layers.
+
+    Methods take memory, inputs, and `done`: None for a step `[N, *]`, else those are sequences
+    `[N, T, *]`.
+    """
 
     def __init__(
         self,
@@ -128,12 +168,16 @@ class _ActorCritic(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         self.activation, self.shared = config.activation, config.shared
+        inputs = _conv_outputs(shape, config.conv)
         if config.conv:
-            names = ("conv",) if config.shared else ("actor_conv", "critic_conv")
-            for name in names:
+            for name in _trunks(config, "conv"):
                 conv = Convolutions(config.conv, shape[-1], config.activation, rngs)
                 setattr(self, name, conv)
-        sizes = (_conv_outputs(shape, config.conv), *config.hidden)
+        if config.gru:
+            for name in _trunks(config, "gru"):
+                setattr(self, name, GRU(inputs, config.gru, rngs))
+            inputs = config.gru
+        sizes = (inputs, *config.hidden)
         if config.shared:
             self.body = MLP(sizes, config.activation, math.sqrt(2), rngs)
             sizes = sizes[-1:]
@@ -145,23 +189,43 @@ class _ActorCritic(nnx.Module):
                 jnp.full((outputs,), jnp.float32(math.log(config.initial_std)))
             )
 
-    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The actor's outputs and the value."""
+    def __call__(
+        self, memory: Memory, x: jax.Array, done: jax.Array | None
+    ) -> tuple[Memory, jax.Array, jax.Array]:
+        """The memory afterwards, the actor's outputs and the value."""
         if self.shared:
-            x = self._body(x)
-            return self.actor(x), self.critic(x)[..., 0]
-        return self.actor(self._image("actor_conv", x)), self.value(x)
+            memory, x = self._body(memory, x, done)
+            return memory, self.actor(x), self.critic(x)[..., 0]
+        acting, seen = self._trunk("actor_", memory, x, done)
+        valuing, value = self.value(memory, x, done)
+        return acting | valuing, self.actor(seen), value
 
-    def value(self, x: jax.Array) -> jax.Array:
-        x = self._body(x) if self.shared else self._image("critic_conv", x)
-        return self.critic(x)[..., 0]
+    def value(
+        self, memory: Memory, x: jax.Array, done: jax.Array | None
+    ) -> tuple[Memory, jax.Array]:
+        if self.shared:
+            memory, x = self._body(memory, x, done)
+        else:
+            memory, x = self._trunk("critic_", memory, x, done)
+        return memory, self.critic(x)[..., 0]
 
-    def _body(self, x: jax.Array) -> jax.Array:
-        return ACTIVATIONS[self.activation](self.body(self._image("conv", x)))
+    def _body(
+        self, memory: Memory, x: jax.Array, done: jax.Array | None
+    ) -> tuple[Memory, jax.Array]:
+        memory, x = self._trunk("", memory, x, done)
+        return memory, ACTIVATIONS[self.activation](self.body(x))
 
-    def _image(self, name: str, x: jax.Array) -> jax.Array:
-        """The convolutions of that name, where there are any."""
-        return getattr(self, name)(x) if hasattr(self, name) else x
+    def _trunk(
+        self, prefix: str, memory: Memory, x: jax.Array, done: jax.Array | None
+    ) -> tuple[Memory, jax.Array]:
+        """Convolutions and memory of that trunk, where there are any."""
+        if hasattr(self, f"{prefix}conv"):
+            x = getattr(self, f"{prefix}conv")(x)
+        if not hasattr(self, f"{prefix}gru"):
+            return {}, x
+        name = f"{prefix}gru"
+        now, x = getattr(self, name)(memory[name], x, done)
+        return {name: now}, x
 
 
 def _inputs(

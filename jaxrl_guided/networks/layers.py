@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxrl_guided.envs.types import PyTree
+
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 
 
@@ -69,6 +71,39 @@ class Convolutions(nnx.Module):
         for layer in self.layers.values():
             x = ACTIVATIONS[self.activation](layer(_patches(x)))
         return x.reshape(*x.shape[:-3], -1)
+
+
+class GRU(nnx.Module):
+    """A gated recurrent unit over steps or sequences of episodes (arXiv 1406.1078)."""
+
+    def __init__(self, inputs: int, units: int, rngs: nnx.Rngs) -> None:
+        self.cell = nnx.GRUCell(inputs, units, rngs=rngs)
+
+    def __call__(
+        self, memory: jax.Array, x: jax.Array, done: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Memory `f32[N, units]` after the inputs, and the outputs.
+
+        Args:
+          x: `f32[N, inputs]`, or a sequence `f32[N, T, inputs]` with `done`.
+          done: `bool[N, T]`: the episode ended with this step, the memory after it is zero.
+        """
+        if done is None:
+            return self.cell(memory, x)
+        graph, params = nnx.split(self.cell)
+
+        def step(memory: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[PyTree, jax.Array]:
+            x, done = now
+            memory, out = nnx.merge(graph, params)(memory, x)
+            return forget(memory, done), out
+
+        memory, outs = jax.lax.scan(step, memory, (x.swapaxes(0, 1), done.swapaxes(0, 1)))
+        return memory, outs.swapaxes(0, 1)
+
+
+def forget(memory: PyTree, done: jax.Array) -> PyTree:
+    """Memory `[N, units]` where an episode goes on, zero where it is `done` (`bool[N]`)."""
+    return jax.tree.map(lambda x: jnp.where(done[:, None], 0.0, x), memory)
 
 
 def _patches(x: jax.Array) -> jax.Array:

@@ -38,7 +38,7 @@ def loss_of(policy, part, train):
     """Mean cross-entropy in numpy, from the network's logits on states normalised by hand."""
     state = np.asarray(train[0]["state"])
     obs = part[0] | {"state": (part[0]["state"] - state.mean(0)) / state.std(0)}
-    logits = np.asarray(NETWORK.apply(policy.params, obs)[0].logits, np.float64)
+    logits = np.asarray(NETWORK.step(policy.params, {}, obs)[1].logits, np.float64)
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     return -log_probs[np.arange(len(logits)), np.asarray(part[1])].mean()
 
@@ -48,7 +48,7 @@ def test_it_learns_a_mapping():
     policy, loss = run(train, held_out, jax.random.key(0))
     assert loss < 0.1
     np.testing.assert_allclose(loss, loss_of(policy, held_out, train), rtol=0.02)
-    greedy = act(NETWORK, policy, jax.random.key(1), held_out[0], greedy=True)
+    _, greedy = act(NETWORK, policy, {}, jax.random.key(1), held_out[0], greedy=True)
     np.testing.assert_array_equal(greedy, held_out[1])
 
 

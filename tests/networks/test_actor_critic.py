@@ -89,12 +89,12 @@ def params(network):
 
 def test_policy_and_value_equal_numpys_forward_pass(network, params):
     obs = {"state": np.float32([[0.5, -0.5], [1, 2]]), "instruction": np.int32([2, 0])}
-    policy, value = jax.jit(network.apply)(params, obs)
+    _, policy, value = jax.jit(network.step)(params, {}, obs)
     inputs = np.concatenate([FEATURES[[2, 0]], obs["state"]], axis=1)
     np.testing.assert_allclose(policy.logits, forward(params["actor"]["layers"], inputs), atol=1e-5)
     want = forward(params["critic"]["layers"], inputs)[:, 0]
     np.testing.assert_allclose(value, want, atol=1e-5)
-    np.testing.assert_allclose(jax.jit(network.value)(params, obs), want, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(network.value)(params, {}, obs), want, atol=1e-5)
 
 
 def test_initial_parameters_are_orthogonal_with_a_small_last_layer_of_the_actor(params):
@@ -111,7 +111,7 @@ def test_real_actions_start_at_the_centre_with_the_configured_deviation():
     actions = Box((2,), np.float32([-1, 0]), 2.0)
     network = make_actor_critic(Box((2,)), actions, NetworkConfig((2,), initial_std=0.5))
     params = jax.jit(network.init)(jax.random.key(0))
-    policy, _ = network.apply(params, jnp.zeros((3, 2)))
+    _, policy, _ = network.step(params, {}, jnp.zeros((3, 2)))
     np.testing.assert_allclose(np.exp(policy.log_std), [0.5, 0.5], rtol=1e-6)
     np.testing.assert_allclose(network.action(policy.mode()), [[0.5, 1.0]] * 3, atol=1e-6)
     assert not [leaf for leaf in jax.tree.leaves(params) if leaf.weak_type]
@@ -157,7 +157,7 @@ def test_images_and_shared_layers(conv, shared):
     network = make_actor_critic(IMAGE, Discrete(4), config)
     params = network.init(jax.random.key(0))
     obs = np.random.default_rng(0).normal(size=(7, 6, 5, 2)).astype(np.float32)
-    policy, value = network.apply(params, jnp.asarray(obs))
+    _, policy, value = network.step(params, {}, jnp.asarray(obs))
 
     def image(name):
         x = np.float64(obs)
@@ -172,9 +172,9 @@ def test_images_and_shared_layers(conv, shared):
     wanted = {name: dense(parts[name], inputs[name]) for name in parts}
     np.testing.assert_allclose(policy.logits, wanted["actor"], atol=1e-5)
     np.testing.assert_allclose(value, wanted["critic"][:, 0], atol=1e-5)
-    np.testing.assert_array_equal(network.value(params, jnp.asarray(obs)), value)
+    np.testing.assert_array_equal(network.value(params, {}, jnp.asarray(obs)), value)
     # Time and environments in front, as in a rollout.
-    both = network.value(params, jnp.asarray(obs)[None])
+    both = network.value(params, {}, jnp.asarray(obs)[None])
     np.testing.assert_allclose(both[0], value, rtol=1e-5)
 
 

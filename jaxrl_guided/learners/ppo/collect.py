@@ -10,7 +10,8 @@ from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import add_step
 from jaxrl_guided.learners.normaliser import normalise
 from jaxrl_guided.learners.ppo.state import PPOState, Rollout
-from jaxrl_guided.networks.actor_critic import Network
+from jaxrl_guided.networks.actor_critic import Memory, Network
+from jaxrl_guided.networks.layers import forget
 
 
 def collect(
@@ -19,17 +20,23 @@ def collect(
     """Act for `steps` steps in every environment, parameters and statistics fixed."""
     policy = state.policy
 
-    def value(obs: PyTree) -> jax.Array:
-        return network.value(policy.params, normalise(policy.normaliser, obs))
+    def value(memory: Memory, obs: PyTree) -> jax.Array:
+        return network.value(policy.params, memory, normalise(policy.normaliser, obs))
 
     def step(carry: PyTree, key: jax.Array) -> tuple[PyTree, PyTree]:
-        env_state, obs, episodes = carry
-        distribution, now = network.apply(policy.params, normalise(policy.normaliser, obs))
+        env_state, obs, memory, episodes = carry
+        memory, distribution, now = network.step(
+            policy.params, memory, normalise(policy.normaliser, obs)
+        )
         raw = distribution.sample(key)
         env_state, after = env.step(env_state, network.action(raw))
         # Most steps truncate nothing, and then the critic's second pass is not made.
         final_value = jax.lax.cond(
-            any_of_all(after.truncated), value, lambda _: jnp.zeros_like(now), after.final_obs
+            any_of_all(after.truncated),
+            value,
+            lambda *_: jnp.zeros_like(now),
+            memory,
+            after.final_obs,
         )
         episodes, sums = add_step(episodes, after)
         seen = {
@@ -42,17 +49,19 @@ def collect(
             "truncated": after.truncated,
             "final_value": final_value,
         }
-        return (env_state, after.obs, episodes), (seen, sums)
+        return (env_state, after.obs, forget(memory, after.done), episodes), (seen, sums)
 
     key, act_key = jax.random.split(state.key)
-    (env_state, obs, episodes), (seen, sums) = jax.lax.scan(
-        step, (state.env_state, state.obs, state.episodes), jax.random.split(act_key, steps)
+    start = (state.env_state, state.obs, state.memory, state.episodes)
+    (env_state, obs, memory, episodes), (seen, sums) = jax.lax.scan(
+        step, start, jax.random.split(act_key, steps)
     )
     rollout = Rollout(
         **seen,
-        last_value=value(obs),
+        memory=state.memory,
+        last_value=value(memory, obs),
         episodes=jax.tree.map(lambda x: x.sum(axis=0), sums),
     )
     return dataclasses.replace(
-        state, env_state=env_state, obs=obs, episodes=episodes, key=key
+        state, env_state=env_state, obs=obs, memory=memory, episodes=episodes, key=key
     ), rollout

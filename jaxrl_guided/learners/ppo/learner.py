@@ -15,7 +15,7 @@ from jaxrl_guided.learners.ppo.collect import collect
 from jaxrl_guided.learners.ppo.config import PPOConfig, make_hyper
 from jaxrl_guided.learners.ppo.state import Metrics, Policy, PPOState, Rollout
 from jaxrl_guided.learners.ppo.update import make_optimiser, make_update
-from jaxrl_guided.networks.actor_critic import Network
+from jaxrl_guided.networks.actor_critic import Memory, Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,8 @@ class PPO:
       collect: `state -> (state, Rollout)`.
       update: `(state, Rollout, frozen=None) -> (state, Metrics)`.
       iterate: `(state, frozen=None) -> (state, Metrics)`, both in turn.
-      act: `(policy, key, obs [N, …], greedy=False) -> action [N, …]`.
+      memory: `N -> memory` of the policy at the start of an episode.
+      act: `(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])`.
     """
 
     config: PPOConfig
@@ -36,7 +37,8 @@ class PPO:
     collect: Callable[[PPOState], tuple[PPOState, Rollout]]
     update: Callable[..., tuple[PPOState, Metrics]]
     iterate: Callable[..., tuple[PPOState, Metrics]]
-    act: Callable[..., jax.Array]
+    memory: Callable[[int], Memory]
+    act: Callable[..., tuple[Memory, jax.Array]]
 
 
 def make_ppo(
@@ -45,11 +47,17 @@ def make_ppo(
     """Compose PPO from its parts.
 
     Raises:
-      ValueError: `env` and `config` disagree about the number of environments.
+      ValueError: `env` and `config` disagree about the number of environments, or the sequences of
+        a recurrent network do not divide into minibatches.
     """
     if env.num_envs != config.num_envs:
         raise ValueError(
             f"ppo.num_envs is {config.num_envs}, but {env.name} has {env.num_envs} environments"
+        )
+    if network.recurrent and config.num_envs % config.minibatches:
+        raise ValueError(
+            f"ppo.num_envs {config.num_envs} does not divide into ppo.minibatches "
+            f"{config.minibatches}, and network.gru needs the rollouts of environments whole"
         )
     optimiser = make_optimiser(config)
     update = make_update(network, config, optimiser, guidance)
@@ -67,6 +75,7 @@ def make_ppo(
             hyper=make_hyper(config),
             env_state=env_state,
             obs=obs,
+            memory=network.memory(env.num_envs),
             episodes=no_episodes(env.num_envs),
             reward_scale=init_reward_scale(env.num_envs) if config.scale_reward else None,
             guidance=guidance.init(env.num_envs, guide_key) if guidance else None,
@@ -80,12 +89,26 @@ def make_ppo(
     def iterate(state: PPOState, frozen: PyTree = None) -> tuple[PPOState, Metrics]:
         return update(*collect_rollout(state), frozen)
 
-    return PPO(config, init, collect_rollout, update, iterate, functools.partial(act, network))
+    return PPO(
+        config,
+        init,
+        collect_rollout,
+        update,
+        iterate,
+        network.memory,
+        functools.partial(act, network),
+    )
 
 
 def act(
-    network: Network, policy: Policy, key: jax.Array, obs: PyTree, greedy: bool = False
-) -> jax.Array:
+    network: Network,
+    policy: Policy,
+    memory: Memory,
+    key: jax.Array,
+    obs: PyTree,
+    greedy: bool = False,
+) -> tuple[Memory, jax.Array]:
     """Actions `[N, …]` for the environments, sampled or of the largest density."""
-    distribution, _ = network.apply(policy.params, normalise(policy.normaliser, obs))
-    return network.action(distribution.mode() if greedy else distribution.sample(key))
+    obs = normalise(policy.normaliser, obs)
+    memory, distribution, _ = network.step(policy.params, memory, obs)
+    return memory, network.action(distribution.mode() if greedy else distribution.sample(key))

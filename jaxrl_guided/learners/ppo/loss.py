@@ -6,12 +6,13 @@ from flax import struct
 
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.ppo.config import Hyper, PPOConfig
+from jaxrl_guided.networks.actor_critic import Memory
 from jaxrl_guided.networks.distributions import Distribution
 
 
 @struct.dataclass
 class Batch:
-    """Steps to learn from, `[B]` each; fixed before the first epoch.
+    """What to learn from, `[B]` each, fixed before the first epoch: steps, or sequences `[B, T]`.
 
     Attributes:
       obs: pytree `[B, …]`, normalised.
@@ -20,6 +21,8 @@ class Batch:
       advantage, target: `f32[B]`.
       value: `f32[B]`, of the acting critic; None without value clipping.
       guidance: pytree `[B, …]` of the guidance's targets; None without guidance.
+      done: `bool[B, T]` of sequences; None for steps.
+      memory: `[B, …]` before the first step of each sequence; empty for steps.
     """
 
     obs: PyTree
@@ -29,6 +32,8 @@ class Batch:
     target: jax.Array
     value: jax.Array | None
     guidance: PyTree
+    done: jax.Array | None = None
+    memory: Memory = struct.field(default_factory=dict)
 
 
 def ppo_loss(

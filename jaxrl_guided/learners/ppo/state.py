@@ -7,6 +7,7 @@ from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.episodes import EpisodeSums
 from jaxrl_guided.learners.normaliser import Normaliser, RewardScale
 from jaxrl_guided.learners.ppo.config import Hyper
+from jaxrl_guided.networks.actor_critic import Memory
 
 Metrics = dict[str, jax.Array]
 
@@ -28,6 +29,7 @@ class PPOState:
       opt_state: of the optimiser.
       hyper: hyper-parameters that may differ along a vmapped axis.
       env_state, obs: where the N environments stand.
+      memory: what the policy remembers of the open episodes; empty without memory.
       episodes: what the open episodes have gathered.
       reward_scale: None without reward scaling.
       guidance: the guidance's state, None without guidance.
@@ -40,6 +42,7 @@ class PPOState:
     hyper: Hyper
     env_state: PyTree
     obs: PyTree
+    memory: Memory
     episodes: EpisodeSums
     reward_scale: RewardScale | None
     guidance: PyTree
@@ -56,6 +59,7 @@ class Rollout:
       raw_action: `[T, N, …]`, before `Distribution.action`.
       log_prob, value, reward: `f32[T, N]`.
       terminated, truncated: `bool[T, N]`.
+      memory: `[N, …]`, that before the first step.
       final_value: `f32[T, N]`, value of the final observation where `truncated`.
       last_value: `f32[N]`, value of the observation after the last step.
       episodes: sums over the episodes that ended (`episodes.add_step`).
@@ -68,6 +72,7 @@ class Rollout:
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
+    memory: Memory
     final_value: jax.Array
     last_value: jax.Array
     episodes: Metrics

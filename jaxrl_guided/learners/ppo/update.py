@@ -53,7 +53,11 @@ def make_update(
             seen = GuidedRollout(rollout.obs, network.action(rollout.raw_action), rollout.done)
             targets, guide = guidance.targets(frozen, guide, seen)
             batch = dataclasses.replace(batch, guidance=targets)
-        batch = jax.tree.map(lambda x: x.reshape(config.batch, *x.shape[2:]), batch)
+        if network.recurrent:  # whole sequences [N, T, …] are shuffled, with their first memory
+            batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch)
+            batch = dataclasses.replace(batch, done=rollout.done.T, memory=rollout.memory)
+        else:
+            batch = jax.tree.map(lambda x: x.reshape(config.batch, *x.shape[2:]), batch)
 
         key, shuffle_key = jax.random.split(state.key)
         params, opt_state, metrics = _learn(
@@ -122,7 +126,7 @@ def _learn(
     """Optimiser steps over shuffled minibatches; metrics are means over the steps taken."""
 
     def loss(params: PyTree, part: Batch) -> tuple[jax.Array, Metrics]:
-        distribution, value = network.apply(params, part.obs)
+        distribution, value = network.unroll(params, part.memory, part.obs, part.done)
         total, metrics = ppo_loss(distribution, value, part, config, state.hyper)
         if guidance is not None:
             extra, more = guidance.loss(distribution, part.guidance, guide)
@@ -148,7 +152,8 @@ def _learn(
         metrics["steps_taken"] = 1.0 - stopped.astype(jnp.float32)
         return (new_params, new_opt_state, stopped), metrics
 
-    indices = jax.vmap(lambda k: shuffled(k, config.batch))(jax.random.split(key, config.epochs))
+    items = len(batch.advantage)
+    indices = jax.vmap(lambda k: shuffled(k, items))(jax.random.split(key, config.epochs))
     counts = state.iteration * config.optimiser_steps + jnp.arange(config.optimiser_steps)
     start = (state.policy.params, state.opt_state, jnp.bool_(False))
     (params, opt_state, _), metrics = jax.lax.scan(

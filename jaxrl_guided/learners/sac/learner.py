@@ -30,7 +30,8 @@ class SAC:
       collect: `state -> (state, Steps [C, N, …], sums over ended episodes)`.
       update: `(state, Steps, sums, frozen=None) -> (state, Metrics)`: insertion, then all updates.
       iterate: `(state, frozen=None) -> (state, Metrics)`, both in turn.
-      act: `(policy, key, obs [N, …], greedy=False) -> action [N, …]`.
+      act: `(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])`, the form of
+        PPO's; the memory stays as it is.
     """
 
     config: SACConfig
@@ -38,7 +39,7 @@ class SAC:
     collect: Callable[[SACState], tuple[SACState, Steps, Metrics]]
     update: Callable[..., tuple[SACState, Metrics]]
     iterate: Callable[..., tuple[SACState, Metrics]]
-    act: Callable[..., jax.Array]
+    act: Callable[..., tuple[PyTree, jax.Array]]
 
 
 def make_sac(
@@ -82,10 +83,15 @@ def make_sac(
 
 
 def act(
-    network: SoftNetwork, policy: PyTree, key: jax.Array, obs: PyTree, greedy: bool = False
-) -> jax.Array:
+    network: SoftNetwork,
+    policy: PyTree,
+    memory: PyTree,
+    key: jax.Array,
+    obs: PyTree,
+    greedy: bool = False,
+) -> tuple[PyTree, jax.Array]:
     """Actions `[N, …]` for the environments, sampled or of the largest density."""
-    return network.to_env(_unit_action(network, policy, key, obs, greedy))
+    return memory, network.to_env(_unit_action(network, policy, key, obs, greedy))
 
 
 def _unit_action(
