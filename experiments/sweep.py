@@ -10,29 +10,33 @@ entropy_weight of PPO; actor_rate, critic_rate, alpha_rate, gamma and tau of SAC
 from absl import flags
 
 from jaxrl_guided.learners.presets import PRESETS
-from jaxrl_guided.runtime import app, config
+from jaxrl_guided.runtime import app, config, devices
 
 _VARY = flags.DEFINE_multi_string("vary", [], "NAME=VALUE,VALUE,… of a hyper-parameter.")
 _CONFIG = config.define(PRESETS)
+flags.adopt_module_key_flags(devices)
 
 
 def run() -> None:
     """Trains, evaluates and prints the table."""
-    from jaxrl_guided.learners.job import make_learner
+    from jaxrl_guided.learners.job import make_learner, place
     from jaxrl_guided.learners.sweep import SweepConfig, run_sweep, sweep_text
     from jaxrl_guided.runtime import errors, rundir, signals
+    from jaxrl_guided.runtime.mesh import is_leader
 
     train = _CONFIG.build()
     with errors.validation():
         settings = SweepConfig(train, tuple(_VARY.value))
-    make_learner(train)
+    mesh, members = devices.start(), len(settings.points()) * len(train.seeds)
+    make_learner(train, place(train, members, mesh))
     name = f"sweep-{train.env.replace('/', '-')}"
     with (
         rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir,
         signals.catch_signals() as stop,
     ):
-        result = run_sweep(settings, run_dir, stop)
-    print(sweep_text(settings, result))
+        result = run_sweep(settings, mesh, run_dir, stop)
+    if is_leader():
+        print(sweep_text(settings, result))
 
 
 if __name__ == "__main__":

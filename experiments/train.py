@@ -6,29 +6,36 @@
     python -m experiments.train --config.env=brax/reacher --config.options=backend=spring
 
 The run directory gets configuration, metrics, checkpoints, the final policies, a curve and a
-summary. A run that was stopped goes on with the same command and `--run_dir`.
+summary. A run that was stopped goes on with the same command and `--run_dir`. All devices share the
+work, whole seeds where their number allows it and environments else; on several machines start the
+same command on each (see `experiments/tpu_job.sh`).
 """
 
+from absl import flags
+
 from jaxrl_guided.learners.presets import PRESETS
-from jaxrl_guided.runtime import app, config
+from jaxrl_guided.runtime import app, config, devices
 
 _CONFIG = config.define(PRESETS)
+flags.adopt_module_key_flags(devices)
 
 
 def run() -> None:
     """Trains, evaluates and prints the summary."""
-    from jaxrl_guided.learners.job import make_learner, run_job, summary_text
+    from jaxrl_guided.learners.job import make_learner, place, run_job, summary_text
     from jaxrl_guided.runtime import rundir, signals
+    from jaxrl_guided.runtime.mesh import is_leader
 
-    settings = _CONFIG.build()
-    make_learner(settings)
+    settings, mesh = _CONFIG.build(), devices.start()
+    make_learner(settings, place(settings, len(settings.seeds), mesh))
     name = settings.env.replace("/", "-")
     with (
         rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir,
         signals.catch_signals() as stop,
     ):
-        result = run_job(settings, run_dir, stop)
-    print(summary_text(settings, result))
+        result = run_job(settings, mesh, run_dir, stop)
+    if is_leader():
+        print(summary_text(settings, result))
 
 
 if __name__ == "__main__":

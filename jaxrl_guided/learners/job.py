@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
+from jaxrl_guided.learners.placement import Placement
 from jaxrl_guided.learners.ppo import PPO, PPOConfig, make_ppo
 from jaxrl_guided.learners.replay import nbytes
 from jaxrl_guided.learners.sac import SAC, SACConfig, make_sac
@@ -25,6 +26,7 @@ from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.markdown import markdown_table
+from jaxrl_guided.runtime.mesh import is_leader, replicated
 from jaxrl_guided.runtime.plots import learning_curves
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
@@ -117,6 +119,11 @@ class TrainConfig:
                 raise ValueError(f"options must be finite numbers, not '{option}'")
         return found
 
+    @property
+    def num_envs(self) -> int:
+        """Environments of each seed."""
+        return self.ppo.num_envs if self.algorithm == "ppo" else self.sac.num_envs
+
     def make_env(self, num_envs: int) -> VectorEnv:
         """The environment.
 
@@ -130,8 +137,11 @@ class TrainConfig:
                 raise ValueError(f"options: {error}") from error
 
 
-def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
+def run_job(config: TrainConfig, mesh: Mesh, run: RunDir, stop: StopFlag) -> dict[str, Any]:
     """Trains, evaluates and writes metrics, checkpoints, policies, summary and curve.
+
+    Args:
+      mesh: whose devices share the work; it does not change the result.
 
     Returns:
       What `train_members` returns, a member for each seed.
@@ -140,7 +150,9 @@ def run_job(config: TrainConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
       UserError: the environment or the network's options do not fit.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
-    result = train_members(config, config.seeds, {}, run, stop)
+    result = train_members(config, config.seeds, {}, mesh, run, stop)
+    if not is_leader():
+        return result
     run.write_summary(result, summary_text(config, result))
     curve = np.asarray(result["curve"]["steps"]), np.asarray(result["curve"]["return"]).T
     draw_returns(config, {config.algorithm.upper(): curve}, result, run)
@@ -151,6 +163,7 @@ def train_members(
     config: TrainConfig,
     seeds: Sequence[int],
     hyper: Mapping[str, np.ndarray],
+    mesh: Mesh,
     run: RunDir,
     stop: StopFlag,
 ) -> dict[str, Any]:
@@ -165,7 +178,8 @@ def train_members(
       JSON data: `final` numbers of each member, `random` ones (uniform random actions on the same
       episodes), `curve`, `steps` and `minutes`.
     """
-    clock, learner = Clock(), make_learner(config)
+    clock, placement = Clock(), place(config, len(seeds), mesh)
+    learner = make_learner(config, placement)
     plan = Plan(
         config.env,
         learner.config.iterations,
@@ -173,13 +187,17 @@ def train_members(
         config.evaluation.curve_points,
         "return",
     )
-    judge_often = make_judge(config, config.evaluation.curve_episodes, learner)
-    judge = make_judge(config, config.evaluation.episodes, learner)
-    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
-    state: Any = jax.jit(jax.vmap(learner.init))(keys)
-    changes = {name: jnp.asarray(values, jnp.float32) for name, values in hyper.items()}
-    state = dataclasses.replace(state, hyper=dataclasses.replace(state.hyper, **changes))
-    chunk = make_chunk(jax.vmap(learner.iterate, in_axes=(0, None)), _MAX_ITERATIONS)
+    judge_often = make_judge(config, config.evaluation.curve_episodes, learner, mesh)
+    judge = make_judge(config, config.evaluation.episodes, learner, mesh)
+
+    def start(seed: jax.Array, changes: dict[str, jax.Array]) -> Any:
+        state: Any = learner.init(jax.random.key(seed))
+        return dataclasses.replace(state, hyper=dataclasses.replace(state.hyper, **changes))
+
+    changes = {name: np.asarray(values, np.float32) for name, values in hyper.items()}
+    state, shardings = placement.init(start, np.asarray(seeds, np.uint32), changes)
+    iterate = jax.vmap(learner.iterate, in_axes=(0, None))
+    chunk = make_chunk(iterate, _MAX_ITERATIONS, shardings)
 
     def point(state: Any) -> list[float]:
         return judge_often(state.policy)["return"]
@@ -209,7 +227,17 @@ def draw_returns(
     learning_curves(curves, path, config.env, ylabel, levels=floor)
 
 
-def make_learner(config: TrainConfig) -> PPO | SAC:
+def place(config: TrainConfig, members: int, mesh: Mesh) -> Placement:
+    """Where a population lies.
+
+    Raises:
+      UserError: the devices divide neither the members nor their environments.
+    """
+    with validation():
+        return Placement(mesh, members, config.num_envs)
+
+
+def make_learner(config: TrainConfig, placement: Placement) -> PPO | SAC:
     """The learner on its environments.
 
     Raises:
@@ -219,31 +247,31 @@ def make_learner(config: TrainConfig) -> PPO | SAC:
         env = config.make_env(config.ppo.num_envs)
         with validation():
             network = make_actor_critic(env.observation_space, env.action_space, config.network)
-            return make_ppo(env, network, config.ppo)
+            return make_ppo(env, network, config.ppo, mesh=placement.inner)
     env = config.make_env(config.sac.num_envs)
     with validation():
         soft = make_soft_network(env.observation_space, env.action_space, config.soft)
-        sac = make_sac(env, soft, config.sac)
-    _check_memory(sac, len(config.seeds))
+        sac = make_sac(env, soft, config.sac, mesh=placement.inner)
+    _check_memory(sac, placement)
     return sac
 
 
-def _check_memory(sac: SAC, seeds: int) -> None:
+def _check_memory(sac: SAC, placement: Placement) -> None:
     """Raises UserError for a replay that the device cannot hold: allocating it may never end."""
     state = jax.eval_shape(sac.init, jax.random.key(0))
-    needed = seeds * nbytes(state.replay)
-    device = jax.devices()[0]
+    needed = placement.members * nbytes(state.replay) / placement.mesh.size
+    device = jax.local_devices()[0]
     known = (device.memory_stats() or {}).get("bytes_limit")
     limit = known or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > limit:
         raise UserError(
             f"sac.replay_capacity {sac.config.replay_capacity:,} needs {needed / 2**30:,.1f} GiB "
-            f"for {seeds} seeds, {device} has {limit / 2**30:,.1f}"
+            f"for {placement.members} seeds, {device} has {limit / 2**30:,.1f}"
         )
 
 
 def make_judge(
-    config: TrainConfig, episodes: int, learner: PPO | SAC
+    config: TrainConfig, episodes: int, learner: PPO | SAC, mesh: Mesh
 ) -> Callable[[PyTree], dict[str, list[float]]]:
     """A function from the policies of all seeds to their numbers, a list over seeds each.
 
@@ -253,7 +281,8 @@ def make_judge(
     env = config.make_env(episodes)
     memory = learner.memory(episodes) if isinstance(learner, PPO) else ()
 
-    def run(policy: PyTree, key: jax.Array) -> dict[str, jax.Array]:
+    def run(policy: PyTree) -> dict[str, jax.Array]:
+        key = jax.random.key(_EVALUATION_SEED)
         greedy, sampled = (
             evaluate(
                 env,
@@ -270,9 +299,8 @@ def make_judge(
         numbers["sampled_return"] = sampled.returns
         return {name: values.mean() for name, values in numbers.items()}
 
-    program = jax.jit(jax.vmap(run, in_axes=(0, None)))
-    key = jax.random.key(_EVALUATION_SEED)
-    return lambda policy: {k: np.asarray(v).tolist() for k, v in program(policy, key).items()}
+    program = jax.jit(jax.vmap(run), out_shardings=replicated(mesh))
+    return lambda policy: {k: np.asarray(v).tolist() for k, v in program(policy).items()}
 
 
 def judge_random(config: TrainConfig) -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 A run that is stopped, or killed, goes on from its last checkpoint and ends with the same state.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.train import Chunk, iteration_of, summarise, train
 from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.mesh import agree, is_leader
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
@@ -92,12 +94,16 @@ def train_in_segments(
     if done:
         state, meta = checkpoints.restore(state)
         curve, clock.before = meta["curve"], meta["seconds"]
-    with (
-        MetricsWriter(run.path, resume_step=steps_at(done) if done else -1) as metrics,
-        ProgressBar(plan.name, steps_at(plan.iterations), steps_at(done)) as bar,
-    ):
+    with contextlib.ExitStack() as stack:
+        if is_leader():
+            resume_step = steps_at(done) if done else -1
+            metrics = stack.enter_context(MetricsWriter(run.path, resume_step))
+            bar = ProgressBar(plan.name, steps_at(plan.iterations), steps_at(done))
+            stack.enter_context(bar)
 
         def on_chunk(state: Any, rows: dict[str, np.ndarray], iteration: int) -> None:
+            if not is_leader():
+                return
             summary = summarise(rows)
             metrics.write(steps_at(iteration), summary)
             shown = {key: float(np.nanmean(summary[key])) for key in _SHOWN if key in summary}
@@ -118,7 +124,8 @@ def train_in_segments(
             if reached == target:
                 curve["steps"].append(steps_at(target))
                 curve[plan.measure].append(judge(state))
+            _, stopped = agree(0, stop.requested)
             checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
-            if stop.requested:
+            if stopped:
                 raise Stopped(f"the same command goes on with --run_dir={run.path}")
     return state, curve

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxrl_guided.learners.job import (
     TrainConfig,
@@ -17,6 +18,7 @@ from jaxrl_guided.learners.job import (
 from jaxrl_guided.learners.ppo import Hyper as PPOHyper
 from jaxrl_guided.learners.sac import Hyper as SACHyper
 from jaxrl_guided.runtime.markdown import markdown_table
+from jaxrl_guided.runtime.mesh import is_leader
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
 
@@ -81,8 +83,8 @@ class SweepConfig:
             dataclasses.replace(part, **point)
 
 
-def run_sweep(config: SweepConfig, run: RunDir, stop: StopFlag) -> dict[str, Any]:
-    """Trains and evaluates all combinations; writes what `run_job` writes.
+def run_sweep(config: SweepConfig, mesh: Mesh, run: RunDir, stop: StopFlag) -> dict[str, Any]:
+    """Trains and evaluates all combinations; takes and writes what `run_job` does.
 
     Returns:
       JSON data: as `train_members`, with the members of a point, its seeds, next to each other;
@@ -94,8 +96,10 @@ def run_sweep(config: SweepConfig, run: RunDir, stop: StopFlag) -> dict[str, Any
     points, seeds = config.points(), config.train.seeds
     members = [point for point in points for _ in seeds]
     hyper = {name: np.array([member[name] for member in members]) for name in points[0]}
-    result = train_members(config.train, seeds * len(points), hyper, run, stop)
+    result = train_members(config.train, seeds * len(points), hyper, mesh, run, stop)
     result |= {"points": points}
+    if not is_leader():
+        return result
     run.write_summary(result, sweep_text(config, result))
     _draw(config, result, run)
     return result

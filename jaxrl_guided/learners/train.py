@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_guided.envs.types import PyTree
+from jaxrl_guided.runtime.mesh import agree, replicated
 
 _OF_EVERY_ITERATION = ("learned", "reward", "nonfinite_params")
 """Metrics that do not come from updates."""
@@ -27,17 +28,22 @@ class Chunk:
       max_iterations: the longest chunk.
     """
 
-    run: Callable[[Any, PyTree, jax.Array], tuple[Any, dict[str, jax.Array]]]
+    run: Callable[[Any, PyTree, jax.Array | np.int32], tuple[Any, dict[str, jax.Array]]]
     max_iterations: int
 
 
 def make_chunk(
-    iterate: Callable[[Any, PyTree], tuple[Any, dict[str, jax.Array]]], max_iterations: int = 256
+    iterate: Callable[[Any, PyTree], tuple[Any, dict[str, jax.Array]]],
+    max_iterations: int = 256,
+    shardings: Any = None,
 ) -> Chunk:
     """Compile `iterate`, a function `(state, frozen) -> (state, metrics)`, into a loop.
 
     The length is an argument: one program serves every chunk, the host may choose lengths by the
     clock, and a run does not depend on how it was cut.
+
+    Args:
+      shardings: of the state, on one mesh (`Placement.init`); metrics are then on every device.
     """
 
     def run(state: Any, frozen: PyTree, count: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
@@ -54,7 +60,10 @@ def make_chunk(
 
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
-    return Chunk(jax.jit(run, donate_argnums=0), max_iterations)
+    outputs = None
+    if shardings is not None:
+        outputs = (shardings, replicated(jax.tree.leaves(shardings)[0].mesh))
+    return Chunk(jax.jit(run, donate_argnums=0, out_shardings=outputs), max_iterations)
 
 
 def train(
@@ -89,22 +98,24 @@ def train(
     while done < iterations:
         count = min(limit, iterations - done, chunk.max_iterations)
         start = time.monotonic()
-        state, rows = chunk.run(state, frozen, jnp.int32(count))
+        state, rows = chunk.run(state, frozen, np.int32(count))
         metrics = {name: np.asarray(leaf)[:count] for name, leaf in rows.items()}
         seconds = time.monotonic() - start
         check_finite(metrics, done)
         done += count
         on_chunk(state, metrics, done)
-        if should_stop():
-            break
         # At most doubled: the first chunk's time says little, since it includes compilation.
         limit = max(1, min(2 * count, int(count * chunk_seconds / max(seconds, 1e-9))))
+        limit, stops = agree(limit, should_stop())
+        if stops:
+            break
     return state
 
 
 def iteration_of(state: Any) -> int:
     """Iterations that a state has done; the same for all seeds."""
-    return int(np.asarray(state.iteration).reshape(-1)[0])
+    shard = state.iteration.addressable_shards[0].data
+    return int(np.asarray(shard).reshape(-1)[0])
 
 
 def count_nonfinite(params: PyTree) -> jax.Array:

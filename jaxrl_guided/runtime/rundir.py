@@ -10,11 +10,13 @@ import sys
 from contextlib import AbstractContextManager
 from typing import Any
 
+import jax
 from etils import epath
 
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime import files, versions
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.mesh import agree, is_leader
 
 try:
     import fcntl
@@ -34,11 +36,14 @@ class RunDir(AbstractContextManager["RunDir"]):
       resumed: whether an earlier process has worked here.
     """
 
-    def __init__(self, path: files.PathLike, config: Any):
-        """Creates or resumes the directory; see `open_run`."""
+    def __init__(self, path: files.PathLike, config: Any, follow: bool = False):
+        """Creates or resumes the directory; with `follow` another process has. See `open_run`."""
         self.path = epath.Path(path)
         self.config = config_lib.to_dict(config)
         self._lock: int | None = None
+        if follow:
+            self.resumed = True
+            return
         self._check_kind()
         self._make_directory()
         self._take_lock()
@@ -150,6 +155,8 @@ class RunDir(AbstractContextManager["RunDir"]):
 def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
     """Opens the run directory at `path`, or a new `runs/NAME-TIME`, named on stderr, for None.
 
+    Of several processes, all of which must call it, the first one opens it.
+
     Args:
       path: local directory, usually `--run_dir`.
       name: the run's name, for the default path.
@@ -159,8 +166,27 @@ def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
       UserError: the path is remote, a file, not writable, of another configuration, no run
         directory, or in use by another process. Existing files are untouched.
     """
+    alone = jax.process_count() == 1
     if path is None:
+        if not alone:
+            raise UserError("--run_dir must be given where there are several processes")
         time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         path = epath.Path("runs") / f"{name}-{time}"
         print(f"run directory: {path}", file=sys.stderr)
-    return RunDir(path, config)
+    return RunDir(path, config) if alone else _open_together(path, config)
+
+
+def _open_together(path: files.PathLike, config: Any) -> RunDir:
+    """The first process opens the directory, and all learn whether it could."""
+    if is_leader():
+        try:
+            run = RunDir(path, config)
+        except UserError:
+            agree(0, False)
+            raise
+        agree(1, False)
+        return run
+    opened, _ = agree(0, False)
+    if not opened:
+        raise UserError(f"--run_dir={os.fspath(path)} could not be opened by the first process")
+    return RunDir(path, config, follow=True)

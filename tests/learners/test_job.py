@@ -18,6 +18,7 @@ from jaxrl_guided.learners.job import (
     EvaluationConfig,
     TrainConfig,
     make_learner,
+    place,
     run_job,
     summary_text,
 )
@@ -29,14 +30,19 @@ from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.mesh import make_mesh
 from jaxrl_guided.runtime.metrics import read_metrics
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 
+def learner_of(config):
+    return make_learner(config, place(config, len(config.seeds), make_mesh()))
+
+
 def do(path, config=SMOKE, stop=None):
     with RunDir(path, config) as run:
-        return run_job(config, run, stop or StopFlag())
+        return run_job(config, make_mesh(), run, stop or StopFlag())
 
 
 SAC_SMOKE = dataclasses.replace(SMOKE, algorithm="sac", seeds=(0,))
@@ -77,7 +83,7 @@ def test_a_stopped_job_goes_on_exactly(algorithm, tmp_path):
 
     def policy(of):
         keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
-        like = jax.vmap(make_learner(config).init)(keys).policy
+        like = jax.vmap(learner_of(config).init)(keys).policy
         with Checkpointer(of / job.POLICY, config, read_only=True) as saved:
             return saved.restore(like)[0]
 
@@ -107,7 +113,7 @@ def test_presets_survive_json_and_their_environments_exist(name):
     preset = PRESETS[name]
     assert from_dict(TrainConfig, json.loads(json.dumps(to_dict(preset)))) == preset
     assert preset.make_env(2).num_envs == 2
-    make_learner(preset)
+    learner_of(preset)
 
 
 def test_options_reach_the_environment():
@@ -156,10 +162,10 @@ def test_bad_environments(changes, message):
 
 def test_sac_refuses_what_it_cannot_do():
     config = TrainConfig(algorithm="sac", network=NetworkConfig())
-    make_learner(config)
+    learner_of(config)
     huge = dataclasses.replace(config, sac=SACConfig(10**13))
     with pytest.raises(UserError, match=r"replay_capacity 10,000,000,000,000 needs .* GiB for 1"):
-        make_learner(huge)
+        learner_of(huge)
     with pytest.raises(UserError, match="replay_capacity"):
         from_dict(TrainConfig, {"sac": {"replay_capacity": 0}})
 

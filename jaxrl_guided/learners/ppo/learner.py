@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import no_episodes
 from jaxrl_guided.learners.guidance import Guidance
 from jaxrl_guided.learners.normaliser import init_normaliser, init_reward_scale, normalise
+from jaxrl_guided.learners.placement import check_division
 from jaxrl_guided.learners.ppo.collect import collect
 from jaxrl_guided.learners.ppo.config import PPOConfig, make_hyper
 from jaxrl_guided.learners.ppo.state import Metrics, Policy, PPOState, Rollout
@@ -42,13 +44,20 @@ class PPO:
 
 
 def make_ppo(
-    env: VectorEnv, network: Network, config: PPOConfig, guidance: Guidance | None = None
+    env: VectorEnv,
+    network: Network,
+    config: PPOConfig,
+    guidance: Guidance | None = None,
+    mesh: Mesh | None = None,
 ) -> PPO:
     """Compose PPO from its parts.
 
+    Args:
+      mesh: devices among which each minibatch is divided; see `placement`.
+
     Raises:
-      ValueError: `env` and `config` disagree about the number of environments, or the sequences of
-        a recurrent network do not divide into minibatches.
+      ValueError: `env` and `config` disagree about the number of environments, the sequences of a
+        recurrent network do not divide into minibatches, or these not among the devices.
     """
     if env.num_envs != config.num_envs:
         raise ValueError(
@@ -59,8 +68,10 @@ def make_ppo(
             f"ppo.num_envs {config.num_envs} does not divide into ppo.minibatches "
             f"{config.minibatches}, and network.gru needs the rollouts of environments whole"
         )
+    items = config.num_envs if network.recurrent else config.batch
+    check_division("ppo: a minibatch", items // config.minibatches, mesh)
     optimiser = make_optimiser(config)
-    update = make_update(network, config, optimiser, guidance)
+    update = make_update(network, config, optimiser, guidance, mesh)
 
     def init(key: jax.Array) -> PPOState:
         key, params_key, env_key, guide_key = jax.random.split(key, 4)

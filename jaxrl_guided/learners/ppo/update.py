@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.gae import generalised_advantages
@@ -16,6 +17,7 @@ from jaxrl_guided.learners.normaliser import (
     scale_rewards,
     update_normaliser,
 )
+from jaxrl_guided.learners.placement import divide, gather
 from jaxrl_guided.learners.ppo.config import PPOConfig, learning_rate_at
 from jaxrl_guided.learners.ppo.loss import Batch, ppo_loss
 from jaxrl_guided.learners.ppo.state import Metrics, Policy, PPOState, Rollout
@@ -37,6 +39,7 @@ def make_update(
     config: PPOConfig,
     optimiser: optax.GradientTransformation,
     guidance: Guidance | None,
+    mesh: Mesh | None,
 ) -> Callable[..., tuple[PPOState, Metrics]]:
     """`(state, rollout, frozen=None) -> (state, metrics f32[])`: all epochs over one rollout.
 
@@ -59,9 +62,11 @@ def make_update(
         else:
             batch = jax.tree.map(lambda x: x.reshape(config.batch, *x.shape[2:]), batch)
 
+        batch = gather(mesh, batch)  # minibatches take steps from everywhere
+
         key, shuffle_key = jax.random.split(state.key)
         params, opt_state, metrics = _learn(
-            network, config, optimiser, guidance, state, guide, batch, shuffle_key
+            network, config, optimiser, guidance, mesh, state, guide, batch, shuffle_key
         )
         iteration = state.iteration + 1
         metrics |= rollout.episodes | _diagnose(params, rollout, batch)
@@ -118,6 +123,7 @@ def _learn(
     config: PPOConfig,
     optimiser: optax.GradientTransformation,
     guidance: Guidance | None,
+    mesh: Mesh | None,
     state: PPOState,
     guide: PyTree,
     batch: Batch,
@@ -136,7 +142,7 @@ def _learn(
     def step(carry: PyTree, now: tuple[jax.Array, jax.Array]) -> tuple[PyTree, Metrics]:
         params, opt_state, stopped = carry
         indices, count = now
-        part = jax.tree.map(lambda x: x[indices], batch)
+        part = divide(mesh, jax.tree.map(lambda x: x[indices], batch))
         grads, metrics = jax.grad(loss, has_aux=True)(params, part)
         rate = learning_rate_at(config, state.hyper.learning_rate, count)
         updates, new_opt_state = optimiser.update(grads, opt_state)

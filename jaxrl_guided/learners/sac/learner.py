@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jaxrl_guided.envs.population import same_for_all
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import add_step, no_episodes
 from jaxrl_guided.learners.evaluate import uniform_action
 from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
+from jaxrl_guided.learners.placement import check_division, divide
 from jaxrl_guided.learners.replay import Replay, Steps, draw, init_replay, insert
 from jaxrl_guided.learners.sac.config import SACConfig, make_hyper
 from jaxrl_guided.learners.sac.state import Learned, Metrics, SACState
@@ -43,20 +45,29 @@ class SAC:
 
 
 def make_sac(
-    env: VectorEnv, network: SoftNetwork, config: SACConfig, guidance: Guidance | None = None
+    env: VectorEnv,
+    network: SoftNetwork,
+    config: SACConfig,
+    guidance: Guidance | None = None,
+    mesh: Mesh | None = None,
 ) -> SAC:
     """Compose SAC from its parts.
 
+    Args:
+      mesh: devices among which each batch is divided; see `placement`.
+
     Raises:
-      ValueError: `env` and `config` disagree about the number of environments.
+      ValueError: `env` and `config` disagree about the number of environments, or a batch does not
+        divide among the devices.
     """
     if env.num_envs != config.num_envs:
         raise ValueError(
             f"sac.num_envs is {config.num_envs}, but {env.name} has {env.num_envs} environments"
         )
+    check_division("sac.batch", config.batch, mesh)
     collect = functools.partial(_collect, env, network, config)
     update = functools.partial(
-        _insert_and_learn, network, config, guidance, make_update(network, config, guidance)
+        _insert_and_learn, network, config, guidance, mesh, make_update(network, config, guidance)
     )
 
     def init(key: jax.Array, frozen: PyTree = None) -> SACState:
@@ -157,6 +168,7 @@ def _insert_and_learn(
     network: SoftNetwork,
     config: SACConfig,
     guidance: Guidance | None,
+    mesh: Mesh | None,
     update: Callable[..., tuple[Learned, Metrics]],
     state: SACState,
     steps: Steps,
@@ -173,7 +185,7 @@ def _insert_and_learn(
 
     def one(learned: Learned, key: jax.Array) -> tuple[Learned, Metrics]:
         draw_key, update_key = jax.random.split(key)
-        batch = draw(replay, draw_key, config.batch, hyper.gamma, config.n_step)
+        batch = divide(mesh, draw(replay, draw_key, config.batch, hyper.gamma, config.n_step))
         return update(learned, hyper, batch, guide, update_key)
 
     def learn(learned: Learned) -> tuple[Learned, Metrics]:

@@ -1,0 +1,53 @@
+"""The devices that a run uses, of one process or of many, as a mesh."""
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+DATA = "data"
+"""Name of the axis along which batches are divided."""
+
+
+def make_mesh(devices: int = 0) -> Mesh:
+    """A mesh of one axis, `data`.
+
+    Args:
+      devices: how many, the first ones; 0 for all, those of other processes included.
+
+    Raises:
+      ValueError: there are not as many, or processes would be left without.
+    """
+    available = jax.device_count()
+    if not 0 <= devices <= available:
+        raise ValueError(f"devices must be between 0 and {available}, not {devices}")
+    if devices and jax.process_count() > 1:
+        raise ValueError("devices must be 0, all of them, where there are several processes")
+    chosen = jax.devices()[: devices or available]
+    return jax.make_mesh((len(chosen),), (DATA,), axis_types=(AxisType.Auto,), devices=chosen)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Everything on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def divided(mesh: Mesh, axis: int = 0) -> NamedSharding:
+    """One axis divided among the devices."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, DATA))
+
+
+def is_leader() -> bool:
+    """Whether this process is the one that writes logs; a process alone is."""
+    return jax.process_index() == 0
+
+
+def agree(number: int, flag: bool) -> tuple[int, bool]:
+    """The leader's number, and whether any process has the flag; the same in every process.
+
+    All processes must call it together.
+    """
+    if jax.process_count() == 1:
+        return number, flag
+    every = np.asarray(multihost_utils.process_allgather(np.array([number, flag], np.int32)))
+    return int(every[0, 0]), bool(every[:, 1].any())
