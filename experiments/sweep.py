@@ -31,7 +31,7 @@ def run() -> None:
     make_learner(train, place(train, members, mesh))
     name = f"sweep-{train.env.replace('/', '-')}"
     with (
-        rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir,
+        rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir,
         signals.catch_signals() as stop,
     ):
         result = run_sweep(settings, mesh, run_dir, stop)

@@ -30,7 +30,7 @@ def run() -> None:
     make_learner(settings, place(settings, len(settings.seeds), mesh))
     name = settings.env.replace("/", "-")
     with (
-        rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir,
+        rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir,
         signals.catch_signals() as stop,
     ):
         result = run_job(settings, mesh, run_dir, stop)

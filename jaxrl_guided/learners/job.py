@@ -13,17 +13,20 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxrl_guided.envs import make
+from jaxrl_guided.envs.dataset import load
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
 from jaxrl_guided.learners.placement import Placement
 from jaxrl_guided.learners.ppo import PPO, PPOConfig, make_ppo
-from jaxrl_guided.learners.replay import nbytes
+from jaxrl_guided.learners.replay import Replay, nbytes
 from jaxrl_guided.learners.sac import SAC, SACConfig, make_sac
+from jaxrl_guided.learners.sac.demos import demonstrations
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.mesh import is_leader, replicated
@@ -79,6 +82,7 @@ class TrainConfig:
       seeds: run side by side in one program.
       algorithm: `ppo`, which uses `network` and `ppo`, or `sac`, which uses `soft` and `sac`.
       network, ppo, soft, sac, evaluation: the parts.
+      demos: dataset directory of the demonstrations that `sac.demo_share` is of.
     """
 
     env: str = "gymnax/CartPole-v1"
@@ -90,12 +94,19 @@ class TrainConfig:
     soft: SoftNetworkConfig = dataclasses.field(default_factory=SoftNetworkConfig)
     sac: SACConfig = dataclasses.field(default_factory=lambda: SACConfig(100_000))
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    demos: str = added("")
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds must be different numbers from 0, not {self.seeds}")
         if max(self.seeds) >= _EVALUATION_SEED:
             raise ValueError(f"seeds must be below {_EVALUATION_SEED}, not {self.seeds}")
+        shares = self.algorithm == "sac" and self.sac.demo_batch > 0
+        if shares != bool(self.demos):
+            raise ValueError(
+                f"demos '{self.demos}' and sac.demo_share {self.sac.demo_share:g} need each other, "
+                f"and algorithm sac, not {self.algorithm}"
+            )
         self.env_options()
 
     def env_options(self) -> dict[str, Any]:
@@ -179,7 +190,7 @@ def train_members(
       episodes), `curve`, `steps` and `minutes`.
     """
     clock, placement = Clock(), place(config, len(seeds), mesh)
-    learner = make_learner(config, placement)
+    learner, demos = make_learner(config, placement)
     plan = Plan(
         config.env,
         learner.config.iterations,
@@ -196,15 +207,21 @@ def train_members(
 
     changes = {name: np.asarray(values, np.float32) for name, values in hyper.items()}
     state, shardings = placement.init(start, np.asarray(seeds, np.uint32), changes)
-    iterate = jax.vmap(learner.iterate, in_axes=(0, None))
-    chunk = make_chunk(iterate, _MAX_ITERATIONS, shardings)
+    more = (None,) if demos is None else (None, demos)
+
+    def iterate(state: Any, more: PyTree) -> Any:
+        return learner.iterate(state, *more)
+
+    chunk = make_chunk(jax.vmap(iterate, in_axes=(0, None)), _MAX_ITERATIONS, shardings)
 
     def point(state: Any) -> list[float]:
         return judge_often(state.policy)["return"]
 
     with Checkpointer(run.checkpoints, run.config) as checkpoints:
-        state, curve = train_in_segments(plan, chunk, state, point, run, checkpoints, stop, clock)
-    with Checkpointer(run.path / POLICY, run.config, keep=1) as policies:
+        state, curve = train_in_segments(
+            plan, chunk, state, point, run, checkpoints, stop, clock, more
+        )
+    with Checkpointer(run.home / POLICY, run.config, keep=1) as policies:
         policies.save(0, state.policy)
     return {
         "final": judge(state.policy),
@@ -237,23 +254,25 @@ def place(config: TrainConfig, members: int, mesh: Mesh) -> Placement:
         return Placement(mesh, members, config.num_envs)
 
 
-def make_learner(config: TrainConfig, placement: Placement) -> PPO | SAC:
-    """The learner on its environments.
+def make_learner(config: TrainConfig, placement: Placement) -> tuple[PPO | SAC, Replay | None]:
+    """The learner on its environments, and the demonstrations, on every device.
 
     Raises:
-      UserError: the environment, or the learner's options for it, do not fit.
+      UserError: the environment, the learner's options for it or the demonstrations do not fit.
     """
     if config.algorithm == "ppo":
         env = config.make_env(config.ppo.num_envs)
         with validation():
             network = make_actor_critic(env.observation_space, env.action_space, config.network)
-            return make_ppo(env, network, config.ppo, mesh=placement.inner)
+            return make_ppo(env, network, config.ppo, mesh=placement.inner), None
     env = config.make_env(config.sac.num_envs)
     with validation():
         soft = make_soft_network(env.observation_space, env.action_space, config.soft)
         sac = make_sac(env, soft, config.sac, mesh=placement.inner)
+        family = config.env.partition("/")[0]
+        demos = demonstrations(load(config.demos, family), env, soft) if config.demos else None
     _check_memory(sac, placement)
-    return sac
+    return sac, jax.device_put(demos, replicated(placement.mesh))
 
 
 def _check_memory(sac: SAC, placement: Placement) -> None:

@@ -126,6 +126,7 @@ def train_in_segments(
                 curve[plan.measure].append(judge(state))
             _, stopped = agree(0, stop.requested)
             checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
+            run.sync()
             if stopped:
-                raise Stopped(f"the same command goes on with --run_dir={run.path}")
+                raise Stopped(f"the same command goes on with --run_dir={run.home}")
     return state, curve

@@ -2,6 +2,9 @@
 
 A directory belongs to one configuration and to one process at a time. Opening an existing one of
 the same configuration resumes it; anything else is refused before a file is touched.
+
+A remote directory (`gs://`) holds checkpoints, and copies of the small files that are written on
+this machine. Nothing there can be locked or appended to.
 """
 
 import datetime
@@ -17,6 +20,7 @@ from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime import files, versions
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.mesh import agree, is_leader
+from jaxrl_guided.runtime.mirror import Mirror, is_remote
 
 try:
     import fcntl
@@ -31,24 +35,30 @@ class RunDir(AbstractContextManager["RunDir"]):
     """An opened run directory; a context manager that gives the lock back.
 
     Attributes:
-      path: the directory.
+      path: local directory of small files: metrics, summary, pictures.
+      home: the directory as it was named; `path` but for a remote one.
       config: the configuration as JSON data.
       resumed: whether an earlier process has worked here.
     """
 
     def __init__(self, path: files.PathLike, config: Any, follow: bool = False):
         """Creates or resumes the directory; with `follow` another process has. See `open_run`."""
-        self.path = epath.Path(path)
+        self.home = self.path = epath.Path(path)
         self.config = config_lib.to_dict(config)
         self._lock: int | None = None
+        self._mirror: Mirror | None = None
         if follow:
             self.resumed = True
             return
         self._check_kind()
+        if is_remote(path):
+            self._mirror = Mirror(self.home)
+            self.path = self._mirror.local
         self._make_directory()
         self._take_lock()
         try:
             self.resumed = self._claim()
+            self.sync()
         except BaseException:
             self.close()
             raise
@@ -56,12 +66,21 @@ class RunDir(AbstractContextManager["RunDir"]):
     @property
     def checkpoints(self) -> epath.Path:
         """Directory of the checkpoints."""
-        return self.path / "checkpoints"
+        return self.home / "checkpoints"
 
     def write_summary(self, data: dict[str, Any], text: str) -> None:
         """Writes `summary.json` and `summary.md`."""
         files.write_json(self.path / "summary.json", data)
         files.write_text(self.path / "summary.md", text)
+
+    def sync(self) -> None:
+        """Copies what has changed to a remote directory; does nothing for a local one.
+
+        Raises:
+          UserError: it cannot be written.
+        """
+        if self._mirror is not None:
+            self._mirror.upload()
 
     def close(self) -> None:
         """Gives the directory free for other processes."""
@@ -70,14 +89,13 @@ class RunDir(AbstractContextManager["RunDir"]):
             self._lock = None
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        try:
+            self.sync()
+        finally:
+            self.close()
 
     def _check_kind(self) -> None:
         """Refuses, before anything is created, what is not ours."""
-        if "://" in os.fspath(self.path):
-            raise UserError(
-                f"--run_dir={self.path} must be a local directory: metrics are appended to it"
-            )
         if "[" in os.fspath(self.path):
             raise UserError(f"--run_dir={self.path}: checkpoints cannot lie below a '['; rename it")
         try:
@@ -86,8 +104,9 @@ class RunDir(AbstractContextManager["RunDir"]):
             if not self.path.is_dir():
                 raise UserError(f"--run_dir={self.path} is a file; name a directory")
             names = {entry.name for entry in self.path.iterdir()}
-        except OSError as error:
-            raise UserError(f"--run_dir={self.path}: {error.strerror or error}") from error
+        except (OSError, ImportError) as error:  # without the package for that storage
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"--run_dir={self.path}: {reason}") from error
         strangers = [name for name in names if name != _LOCK and not name.endswith(".tmp")]
         if strangers and "config.json" not in names:
             raise UserError(
@@ -133,7 +152,7 @@ class RunDir(AbstractContextManager["RunDir"]):
                 more = len(lines) - _MAX_LISTED
                 shown += f" and {more} more" if more > 0 else ""
                 raise UserError(
-                    f"--run_dir={self.path} holds a run of another configuration ({shown}); "
+                    f"--run_dir={self.home} holds a run of another configuration ({shown}); "
                     "name another directory or use its configuration"
                 )
         else:
@@ -152,19 +171,20 @@ class RunDir(AbstractContextManager["RunDir"]):
         files.write_json(path, sessions)
 
 
-def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
+def open_run(path: files.PathLike | None, name: str, config: Any, remote: bool = False) -> RunDir:
     """Opens the run directory at `path`, or a new `runs/NAME-TIME`, named on stderr, for None.
 
     Of several processes, all of which must call it, the first one opens it.
 
     Args:
-      path: local directory, usually `--run_dir`.
+      path: usually `--run_dir`.
       name: the run's name, for the default path.
       config: the configuration dataclass that the directory belongs to.
+      remote: whether it may be a remote one.
 
     Raises:
-      UserError: the path is remote, a file, not writable, of another configuration, no run
-        directory, or in use by another process. Existing files are untouched.
+      UserError: the path is remote and may not be, a file, not writable, of another configuration,
+        no run directory, or in use by another process. Existing files are untouched.
     """
     alone = jax.process_count() == 1
     if path is None:
@@ -173,6 +193,8 @@ def open_run(path: files.PathLike | None, name: str, config: Any) -> RunDir:
         time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         path = epath.Path("runs") / f"{name}-{time}"
         print(f"run directory: {path}", file=sys.stderr)
+    if is_remote(path) and not remote:
+        raise UserError(f"--run_dir={path} must be a local directory: the run has parts in files")
     return RunDir(path, config) if alone else _open_together(path, config)
 
 

@@ -37,7 +37,7 @@ from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 
 def learner_of(config):
-    return make_learner(config, place(config, len(config.seeds), make_mesh()))
+    return make_learner(config, place(config, len(config.seeds), make_mesh()))[0]
 
 
 def do(path, config=SMOKE, stop=None):

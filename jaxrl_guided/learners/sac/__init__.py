@@ -5,7 +5,7 @@
     state = train(make_chunk(sac.iterate), state, sac.config.iterations)
 
 Seeds are an axis, as in PPO. A frozen prior guides the actor's loss alone; what it says of a step
-is scored when the step is inserted, once.
+is scored when the step is inserted, once. Batches may be shared with demonstrations (`demos`).
 """
 
 from jaxrl_guided.learners.sac.config import Hyper, SACConfig

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from jaxrl_guided.runtime.config import added
+
 _SMALLEST, _LARGEST = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
@@ -36,6 +38,7 @@ class SACConfig:
       gamma: discount.
       tau: share of the critics that their slow copies take over in an update.
       n_step: steps in a return.
+      demo_share: share of each batch that is drawn from demonstrations (arXiv 2302.02948: half).
     """
 
     replay_capacity: int
@@ -53,6 +56,7 @@ class SACConfig:
     gamma: float = 0.99
     tau: float = 0.005
     n_step: int = 1
+    demo_share: float = added(0.0)
 
     def __post_init__(self) -> None:
         for name in (
@@ -75,7 +79,7 @@ class SACConfig:
         for name in ("alpha_rate", "learning_starts"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"sac.{name} must be at least 0, not {getattr(self, name)}")
-        for name in ("gamma", "tau"):
+        for name in ("gamma", "tau", "demo_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"sac.{name} must be in [0, 1], not {getattr(self, name)}")
         self._check_sizes()
@@ -102,6 +106,11 @@ class SACConfig:
                 f"sac.replay_capacity must hold sac.n_step {self.n_step} steps of each of the "
                 f"{self.num_envs} environments, not {self.capacity}"
             )
+
+    @property
+    def demo_batch(self) -> int:
+        """Transitions of a batch that are demonstrations."""
+        return round(self.batch * self.demo_share)
 
     @property
     def chunk(self) -> int:

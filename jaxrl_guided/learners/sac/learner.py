@@ -14,7 +14,7 @@ from jaxrl_guided.learners.episodes import add_step, no_episodes
 from jaxrl_guided.learners.evaluate import uniform_action
 from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
 from jaxrl_guided.learners.placement import check_division, divide
-from jaxrl_guided.learners.replay import Replay, Steps, draw, init_replay, insert
+from jaxrl_guided.learners.replay import Replay, Steps, Transitions, draw, init_replay, insert
 from jaxrl_guided.learners.sac.config import SACConfig, make_hyper
 from jaxrl_guided.learners.sac.state import Learned, Metrics, SACState
 from jaxrl_guided.learners.sac.update import init_learned, make_update
@@ -24,14 +24,18 @@ from jaxrl_guided.networks.soft import SoftNetwork
 
 @dataclasses.dataclass(frozen=True)
 class SAC:
-    """Pure functions; `frozen` is the guidance's frozen prior, None without guidance.
+    """Pure functions.
+
+    `frozen` is the guidance's frozen prior, None without guidance; `demos` are the demonstrations
+    (`demos.demonstrations`) of a configuration with a `demo_share`, None without.
 
     Attributes:
       config: as given.
       init: `(key, frozen=None) -> SACState`.
       collect: `state -> (state, Steps [C, N, …], sums over ended episodes)`.
-      update: `(state, Steps, sums, frozen=None) -> (state, Metrics)`: insertion, then all updates.
-      iterate: `(state, frozen=None) -> (state, Metrics)`, both in turn.
+      update: `(state, Steps, sums, frozen=None, demos=None) -> (state, Metrics)`: insertion, then
+        all updates.
+      iterate: `(state, frozen=None, demos=None) -> (state, Metrics)`, both in turn.
       act: `(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])`, the form of
         PPO's; the memory stays as it is.
     """
@@ -57,13 +61,15 @@ def make_sac(
       mesh: devices among which each batch is divided; see `placement`.
 
     Raises:
-      ValueError: `env` and `config` disagree about the number of environments, or a batch does not
-        divide among the devices.
+      ValueError: `env` and `config` disagree about the number of environments, a batch does not
+        divide among the devices, or there is guidance beside demonstrations, which have no targets.
     """
     if env.num_envs != config.num_envs:
         raise ValueError(
             f"sac.num_envs is {config.num_envs}, but {env.name} has {env.num_envs} environments"
         )
+    if guidance is not None and config.demo_batch:
+        raise ValueError("sac.demo_share must be 0 with guidance: demonstrations have no targets")
     check_division("sac.batch", config.batch, mesh)
     collect = functools.partial(_collect, env, network, config)
     update = functools.partial(
@@ -87,8 +93,10 @@ def make_sac(
         like = jax.eval_shape(functools.partial(_chunk, network, guidance, collect), state, frozen)
         return dataclasses.replace(state, replay=init_replay(like, config.capacity))
 
-    def iterate(state: SACState, frozen: PyTree = None) -> tuple[SACState, Metrics]:
-        return update(*collect(state), frozen)
+    def iterate(
+        state: SACState, frozen: PyTree = None, demos: Replay | None = None
+    ) -> tuple[SACState, Metrics]:
+        return update(*collect(state), frozen, demos)
 
     return SAC(config, init, collect, update, iterate, functools.partial(act, network))
 
@@ -164,6 +172,26 @@ def _chunk(
     return _guide(network, guidance, state.guidance, steps, frozen)[0]
 
 
+def _draw(
+    config: SACConfig, replay: Replay, demos: Replay | None, gamma: jax.Array, key: jax.Array
+) -> Transitions:
+    """A batch of own experience and, as configured, of demonstrations."""
+    if not config.demo_batch:
+        return draw(replay, key, config.batch, gamma, config.n_step)
+    if demos is None:
+        raise ValueError(f"sac.demo_share {config.demo_share} needs demonstrations")
+    parts = [
+        draw(ring, part_key, size, gamma, config.n_step)
+        for ring, part_key, size in zip(
+            (replay, demos),
+            jax.random.split(key),
+            (config.batch - config.demo_batch, config.demo_batch),
+            strict=True,
+        )
+    ]
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
 def _insert_and_learn(
     network: SoftNetwork,
     config: SACConfig,
@@ -174,6 +202,7 @@ def _insert_and_learn(
     steps: Steps,
     sums: Metrics,
     frozen: PyTree = None,
+    demos: Replay | None = None,
 ) -> tuple[SACState, Metrics]:
     """One scoring pass, insertion, and the updates that are due; metrics are means over them.
 
@@ -185,7 +214,7 @@ def _insert_and_learn(
 
     def one(learned: Learned, key: jax.Array) -> tuple[Learned, Metrics]:
         draw_key, update_key = jax.random.split(key)
-        batch = divide(mesh, draw(replay, draw_key, config.batch, hyper.gamma, config.n_step))
+        batch = divide(mesh, _draw(config, replay, demos, hyper.gamma, draw_key))
         return update(learned, hyper, batch, guide, update_key)
 
     def learn(learned: Learned) -> tuple[Learned, Metrics]:
