@@ -85,7 +85,7 @@ def train_in_segments(
       The last state, and the curve: `steps`, and under `plan.measure` a list of seeds for each.
 
     Raises:
-      FloatingPointError: see `train`.
+      FloatingPointError: see `train`; it names the last good checkpoint, too.
       Stopped: asked to stop; everything is saved.
     """
     steps_at = plan.steps_at
@@ -112,14 +112,19 @@ def train_in_segments(
         for target in plan.targets:
             if target <= done:
                 continue
-            state = train(
-                chunk,
-                state,
-                target,
-                frozen,
-                on_chunk=on_chunk,
-                should_stop=lambda: stop.requested,
-            )
+            try:
+                state = train(
+                    chunk,
+                    state,
+                    target,
+                    frozen,
+                    on_chunk=on_chunk,
+                    should_stop=lambda: stop.requested,
+                )
+            except FloatingPointError as error:
+                last = checkpoints.latest_step()
+                kept = "no checkpoint is" if last is None else f"the last good one, {last}, is"
+                raise FloatingPointError(f"{error}; {kept} in {run.checkpoints}") from error
             reached = iteration_of(state)
             if reached == target:
                 curve["steps"].append(steps_at(target))

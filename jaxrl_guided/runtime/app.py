@@ -56,9 +56,9 @@ def main(
     `--run_dir` is refused unless the script uses it.
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
-    work that was stopped exits with 130, so that nobody takes it for finished; an error of the
-    system (a full disk) prints one line and exits with 1; anything else that `run` raises is a bug
-    and keeps its traceback. A `~` at the start of a text flag stands for the home directory, which
+    work that was stopped exits with 130, so that nobody takes it for finished; a run that has
+    diverged and an error of the system (a full disk) print one line and exit with 1; anything else
+    that `run` raises is a bug and keeps its traceback. A `~` at the start of a text flag stands for the home directory, which
     shells leave alone behind `--name=`.
     """
 
@@ -89,6 +89,11 @@ def main(
         except BrokenPipeError:
             # The reader of our output went away (`… | head`): not worth a traceback.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except FloatingPointError as error:
+            if _DEBUG_TRACE.value:
+                traceback.print_exc()
+            print(f"error: the run has diverged: {error}", file=sys.stderr)
             sys.exit(1)
         except OSError as error:  # a full disk, a directory taken away: no bug of ours
             if _DEBUG_TRACE.value:

@@ -4,7 +4,9 @@ import dataclasses
 import functools
 import json
 import pathlib
+import shutil
 import tempfile
+import unittest.mock
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +93,38 @@ def test_a_stopped_job_goes_on_exactly(algorithm, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
     steps = [line["step"] for line in read_metrics(tmp_path / "cut")]
     assert steps == sorted(set(steps))
+
+
+def test_a_run_that_diverges_names_iteration_metric_and_last_good_checkpoint(tmp_path):
+    ppo = dataclasses.replace(SMOKE.ppo, learning_rate=1e38, max_grad_norm=1e30)
+    config = dataclasses.replace(SMOKE, ppo=ppo)
+    with pytest.raises(FloatingPointError, match=r"iteration 0: not finite: .*nonfinite_params.*"):
+        do(tmp_path / "first", config)
+    # A run that was well until its half.
+    good = do(tmp_path / "half", SMOKE)
+    with Checkpointer(tmp_path / "half" / "checkpoints") as saved:
+        shutil.rmtree(tmp_path / "half" / "checkpoints" / str(saved.latest_step()))
+    state = "iteration 4: not finite: .*; the last good one, 4, is in .*half/checkpoints"
+    with (
+        unittest.mock.patch.object(job, "make_chunk", broken_after(4)),
+        pytest.raises(FloatingPointError, match=state),
+    ):
+        do(tmp_path / "half", SMOKE)
+    assert do(tmp_path / "half", SMOKE)["final"] == good["final"]
+
+
+def broken_after(count):
+    """`make_chunk` of a learner whose parameters break in that iteration."""
+
+    def make(iterate, *arguments):
+        def breaks(state, frozen):
+            state, metrics = iterate(state, frozen)
+            broken = jnp.where(state.iteration > count, jnp.nan, 0.0)
+            return state, metrics | {"loss": metrics["loss"] + broken}
+
+        return make_chunk(breaks, *arguments)
+
+    return make
 
 
 def test_the_summary_names_seeds_means_and_floor():

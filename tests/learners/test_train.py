@@ -1,6 +1,9 @@
 """The host's loop over compiled chunks, on a learner that only counts."""
 
 import dataclasses
+import subprocess
+import sys
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +95,40 @@ def test_broken_parameters_and_seeds_are_found():
     rows = {"nonfinite_params": np.array([[0, 0], [0, 3]]), "loss": np.array([[0, 0], [0, np.inf]])}
     with pytest.raises(FloatingPointError, match="iteration 8: not finite: loss, nonfinite_params"):
         check_finite(rows, 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_memory_is_flat_over_a_thousand_iterations(algorithm, tmp_path):
+    """In a process of its own: memory of the process, and arrays that are alive."""
+    script = textwrap.dedent(
+        """
+        import dataclasses, gc, sys
+        import jax, numpy as np
+        from jaxrl_guided.learners.job import make_learner, place
+        from jaxrl_guided.learners.presets import SMOKE
+        from jaxrl_guided.learners.train import make_chunk, train
+        from jaxrl_guided.runtime.mesh import make_mesh
+
+        config = dataclasses.replace(SMOKE, algorithm=sys.argv[1])
+        placement = place(config, 2, make_mesh())
+        learner, _ = make_learner(config, placement)
+        init = lambda seed: learner.init(jax.random.key(seed))
+        state, shardings = placement.init(init, np.arange(2, dtype=np.uint32))
+        chunk = make_chunk(jax.vmap(learner.iterate, in_axes=(0, None)), 4, shardings)
+        for iterations in (200, 1200):
+            state = train(chunk, state, iterations)
+            gc.collect()
+            pages = int(open("/proc/self/statm").read().split()[1])
+            print(pages * 4096 / 2**20, len(jax.live_arrays()))
+        """
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, algorithm], capture_output=True, text=True, check=True
+    )
+    (before, arrays), (after, later) = (map(float, x.split()) for x in result.stdout.splitlines())
+    assert later == arrays
+    assert after - before < 8  # MiB
 
 
 def test_summaries_weight_episodes_equally():
