@@ -58,8 +58,8 @@ def main(
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
     work that was stopped exits with 130, so that nobody takes it for finished; a run that has
     diverged and an error of the system (a full disk) print one line and exit with 1; anything else
-    that `run` raises is a bug and keeps its traceback. A `~` at the start of a text flag stands for the home directory, which
-    shells leave alone behind `--name=`.
+    that `run` raises is a bug and keeps its traceback. A `~` at the start of a text flag stands for
+    the home directory, which shells leave alone behind `--name=`.
     """
 
     def run_guarded(argv: list[str]) -> None:
