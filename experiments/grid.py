@@ -9,7 +9,7 @@ datasets. `--table_only` makes it from the committed cells alone.
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,20 @@ from jaxrl_guided.lago.report import as_text
 from jaxrl_guided.lago.sources import load_finished
 from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.lago.trials import TRIALS
+from jaxrl_guided.learners import standard
 from jaxrl_guided.runtime import app, cells, files, versions
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.signals import Stopped
 
 MAIN, FULL_30_LAYERS = "lago_clevr", "lago_clevr_30"
 TUNING, BACKBONES = "lago_tune", "lago_backbones"
+LEARNERS = "learners"
 GRIDS: dict[str, Callable[[], Any]] = {
     MAIN: FULL.cells,
     FULL_30_LAYERS: FULL_30.cells,
     TUNING: lambda: TRIALS,
     BACKBONES: comparison.backbone_cells,
+    LEARNERS: lambda: standard.TASKS,
 }
 RESULTS = Path("benchmarks/results")
 _TITLES = {
@@ -61,14 +64,11 @@ def run(name: str) -> None:
     """Runs what is not finished, then writes the tables of what is."""
     if name not in GRIDS:
         raise UserError(f"unknown grid '{name}'; choose one of {', '.join(GRIDS)}")
-    if name == BACKBONES and _PRIOR.present:
-        raise UserError(f"{name} trains its priors and reads no --prior; leave it out")
+    unread = {BACKBONES: (_PRIOR,), LEARNERS: (_PRIOR, _DATA)}
+    _refuse(name, "reads", unread.get(name, ()))
     if _TABLE_ONLY.value:
-        for flag in (_CORES, _ONLY, _MAX_MINUTES, _PRIOR, _DATA, _WORK):
-            if flag.present:
-                raise UserError(
-                    f"--table_only runs nothing and reads no --{flag.name}; leave it out"
-                )
+        ran = (_CORES, _ONLY, _MAX_MINUTES, _PRIOR, _DATA, _WORK)
+        _refuse("--table_only", "runs nothing and reads", ran)
     results = RESULTS / "cells" / name
     done = None if _TABLE_ONLY.value else _run_cells(name, results)
     if done is None or any((results / f"{cell}.json").exists() for cell in GRIDS[name]()):
@@ -81,6 +81,13 @@ def run(name: str) -> None:
         raise Stopped("the same command goes on")
 
 
+def _refuse(what: str, reads: str, given: Sequence[flags.FlagHolder[Any]]) -> None:
+    """Raises UserError for flags that mean nothing here."""
+    for flag in given:
+        if flag.present:
+            raise UserError(f"{what} {reads} no --{flag.name}; leave it out")
+
+
 def _run_cells(name: str, results: Path) -> cells.GridReport:
     """Runs the unfinished cells that --only names, after a look at what they read."""
     wanted, work = GRIDS[name](), Path(_WORK.value) / name
@@ -91,13 +98,16 @@ def _run_cells(name: str, results: Path) -> cells.GridReport:
     }
     cells.matching(list(wanted), _ONLY.value)
     cells.check_minutes(_MAX_MINUTES.value)
-    expert = load_data(_DATA.value)
-    if name == BACKBONES:
+    if name == LEARNERS:
+        program = (sys.executable, "-m", "experiments.train")
+        done = standard.run_in_processes(work, results, program, **options)
+    elif name == BACKBONES:
+        load_data(_DATA.value)
         program = (sys.executable, "-m", "experiments.compare_backbone")
         done = comparison.run_in_processes(wanted, _DATA.value, work, results, program, **options)
     else:
         prior = _PRIOR.value or (_PRIOR_30 if name == FULL_30_LAYERS else _PRIOR_8)
-        trained = load_trained(prior)
+        trained, expert = load_trained(prior), load_data(_DATA.value)
         for cell in wanted.values():
             check_inputs(cell, trained, expert)
         program = (sys.executable, "-m", "experiments.train_online")
@@ -109,6 +119,8 @@ def _run_cells(name: str, results: Path) -> cells.GridReport:
 def _tables(name: str, results: Path) -> dict[str, Any]:
     """Records of the finished cells, by the name of their file."""
     wanted = GRIDS[name]()
+    if name == LEARNERS:
+        return {name: standard.standard_record(results, RESULTS / f"{name}.png")}
     if name == BACKBONES:
         finished = load_finished(functools.partial(comparison.make_cells, wanted), results)
         return {name: comparison_record(list(finished.values()))}

@@ -8,7 +8,8 @@
 The run directory gets configuration, metrics, checkpoints, the final policies, a curve and a
 summary. A run that was stopped goes on with the same command and `--run_dir`. All devices share the
 work, whole seeds where their number allows it and environments else; on several machines start the
-same command on each (see `experiments/tpu_job.sh`).
+same command on each (see `experiments/tpu_job.sh`). `--cell` and `--out` are how the grid
+`learners` calls it.
 """
 
 from absl import flags
@@ -16,12 +17,18 @@ from absl import flags
 from jaxrl_guided.learners.presets import PRESETS
 from jaxrl_guided.runtime import app, config, devices
 
+_CELL = flags.DEFINE_string("cell", None, "JSON file with the whole configuration.")
+_OUT = flags.DEFINE_string("out", None, "JSON file for the result of a cell.")
+_CACHE = flags.DEFINE_string("compile_cache", None, "Directory for compiled programs.")
 _CONFIG = config.define(PRESETS)
 flags.adopt_module_key_flags(devices)
 
 
 def run() -> None:
     """Trains, evaluates and prints the summary."""
+    if _CELL.value or _OUT.value:
+        _run_cell()
+        return
     from jaxrl_guided.learners.job import make_learner, place, run_job, summary_text
     from jaxrl_guided.runtime import rundir, signals
     from jaxrl_guided.runtime.mesh import is_leader
@@ -36,6 +43,22 @@ def run() -> None:
         result = run_job(settings, mesh, run_dir, stop)
     if is_leader():
         print(summary_text(settings, result))
+
+
+def _run_cell() -> None:
+    """One cell of a grid."""
+    from jaxrl_guided.learners.job import TrainConfig, summary_text
+    from jaxrl_guided.learners.standard import run_cell
+    from jaxrl_guided.runtime import compile_cache, files, signals
+    from jaxrl_guided.runtime.errors import UserError
+
+    if not (_CELL.value and _OUT.value):
+        raise UserError("--cell and --out need each other")
+    signals.end_with_parent()
+    settings = config.from_dict(TrainConfig, files.read_json(_CELL.value), "--cell")
+    if _CACHE.value:
+        compile_cache.enable(_CACHE.value)
+    print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, _OUT.value)))
 
 
 if __name__ == "__main__":

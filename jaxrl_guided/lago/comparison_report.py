@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxrl_guided.lago.comparison import ROWS
-from jaxrl_guided.lago.report import revisions_of, stamp
 from jaxrl_guided.lago.rivals import Scores, difference, estimate
+from jaxrl_guided.runtime.cells import revisions_of, stamp
 from jaxrl_guided.runtime.stats import paired_t
 
 OURS, CONTROL = "smollm2-8-lora", "random-8-full"

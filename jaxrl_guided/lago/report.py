@@ -5,7 +5,6 @@ fixed evaluation episodes, every comparison is paired by seed.
 """
 
 import dataclasses
-import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from jaxrl_guided.lago.rivals import (
     goal_text,
     headline,
 )
-from jaxrl_guided.runtime import versions
+from jaxrl_guided.runtime.cells import revisions_of, stamp
 from jaxrl_guided.runtime.markdown import results_text
 from jaxrl_guided.runtime.plots import learning_curves
 
@@ -126,11 +125,6 @@ def gather(
         if cell.reward == reward:
             _count(whole, cell.arm, cell.level, cell.seeds)
     return Results(reward, measures, joined, steps, expert, finished, whole, revisions_of(chosen))
-
-
-def revisions_of(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The git revisions at which cells ran."""
-    return tuple(sorted({record["git"] for record in records if "git" in record}))
 
 
 def _count(runs: dict[str, dict[str, int]], arm: str, level: str, seeds: Sequence[int]) -> None:
@@ -264,12 +258,6 @@ def _note(results: Results) -> str:
         title = ARMS[arm].title.capitalize()
         note += f" {title}: one run, without interval; LaGO is compared with it as a constant."
     return note
-
-
-def stamp(revisions: Sequence[str]) -> dict[str, Any]:
-    """Date, machine and versions of a record, and the revisions of the cells that it is made of."""
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"date": date, "revisions": list(revisions), **versions.snapshot()}
 
 
 def experiment_record(results: Results, title: str) -> dict[str, Any]:

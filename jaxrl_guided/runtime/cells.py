@@ -6,6 +6,7 @@ Children share the process group of the runner: Ctrl-Z pauses and Ctrl-C ends th
 
 import contextlib
 import dataclasses
+import datetime
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxrl_guided.runtime import files, versions
@@ -76,6 +77,17 @@ def write_result(path: files.PathLike, config: Any, result: dict[str, Any]) -> N
     if taken := stamp.keys() & result.keys():
         raise ValueError(f"result may not name {', '.join(sorted(taken))}")
     files.write_json(path, {**stamp, **result})
+
+
+def revisions_of(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The git revisions at which cells ran."""
+    return tuple(sorted({record["git"] for record in records if "git" in record}))
+
+
+def stamp(revisions: Sequence[str]) -> dict[str, Any]:
+    """Date, machine and versions of a record, and the revisions of the cells that it is made of."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"date": date, "revisions": list(revisions), **versions.snapshot()}
 
 
 def _read_cell(path: pathlib.Path, cell: Cell) -> dict[str, Any]:

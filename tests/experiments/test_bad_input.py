@@ -224,7 +224,9 @@ CASES = [
     (["grid", "lago_clevr", "--table_only", "--prior=prior"], r"reads no --prior; leave it out"),
     (["grid", "lago_backbones", "--table_only", "--only=nano"], r"reads no --only; leave it out"),
     (["grid", "lago_backbones", "--table_only"], r"lago_backbones holds no finished cell"),
-    (["grid", "lago_backbones", "--prior=prior"], r"trains its priors and reads no --prior"),
+    (["grid", "lago_backbones", "--prior=prior"], r"lago_backbones reads no --prior; leave it out"),
+    (["grid", "learners", "--data=data"], r"learners reads no --data; leave it out"),
+    (["train", "--out=result.json"], r"--cell and --out need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # What a stage writes.
     ([*COLLECT, "--out=foreign"], r"--out=foreign exists; choose another or remove it"),
