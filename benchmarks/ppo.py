@@ -52,7 +52,7 @@ CASES = (
     ),
     race.make_case(
         "CartPole-v1, 64 environments, 32 minibatches",
-        _cartpole(64, 32, 1e-3),
+        _cartpole(64, 32, 5e-4),
         _FUSED,
         goals={"purejaxrl": 1.4, "rejax": 1.6},
         bar=CARTPOLE_BAR,
@@ -67,7 +67,7 @@ CASES = (
     ),
     race.make_case(
         "CartPole-v1, 64 environments, 32 minibatches",
-        _cartpole(64, 32, 1e-3, seeds=16),
+        _cartpole(64, 32, 5e-4, seeds=16),
         _FUSED,
         bar=CARTPOLE_BAR,
         starts=1,

@@ -175,7 +175,7 @@ def _returns(standing: Standing) -> Row:
     ]
     return Row(
         case=standing.case,
-        metric=f"return of greedy actions after {standing.ours.steps:,} steps",
+        metric=f"return of greedy actions after {standing.ours.steps:,} steps in all",
         unit=f"mean of {len(standing.ours.returns)} policies",
         ours=float(np.mean(standing.ours.returns)),
         peers={name: float(np.mean(peer.returns)) for name, peer in standing.peers.items()},
@@ -199,7 +199,7 @@ def _compiled(standing: Standing) -> Row:
         },
         goal=f"≤ {COMPILE_LIMIT:g} s",
         met=max(times) <= COMPILE_LIMIT,
-        note=f"{min(times):.1f} to {max(times):.1f} s in {len(times)} processes",
+        note=f"{min(times):.1f} to {max(times):.1f} s in {_processes(times)}",
     )
 
 
@@ -207,11 +207,11 @@ def _cold(standing: Standing) -> Row:
     times = timing(standing.ours.cold)
     return Row(
         case=standing.case,
-        metric=f"from the start of the process to the end of {standing.ours.steps:,} steps",
+        metric=f"from the start of the process to the end of {standing.ours.steps:,} steps in all",
         unit="s",
         ours=times.median,
         peers={name: statistics.median(peer.cold) for name, peer in standing.peers.items()},
-        note=f"{times.low:.1f} to {times.high:.1f} s in {len(standing.ours.cold)} processes",
+        note=f"{times.low:.1f} to {times.high:.1f} s in {_processes(standing.ours.cold)}",
     )
 
 
@@ -223,3 +223,7 @@ def _memory(standing: Standing) -> Row:
         ours=standing.ours.rss_mb,
         peers={name: peer.rss_mb for name, peer in standing.peers.items()},
     )
+
+
+def _processes(values: Sequence[float]) -> str:
+    return f"{len(values)} process{'es' * (len(values) > 1)}"
