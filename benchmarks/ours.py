@@ -141,12 +141,16 @@ class Ours(protocol.Contender):
         inputs = int(np.prod(env.observation_space.shape))
         actions = env.action_space
         outputs = actions.n if isinstance(actions, Discrete) else int(np.prod(actions.shape))
-        ppo = task["algorithm"] == "ppo"
-        count = learner_floor.ppo_products if ppo else learner_floor.sac_products
-        seconds = learner_floor.products_seconds(count(inputs, outputs, task))
+        config, learning = self.learner.config, 1.0
+        if isinstance(config, PPOConfig):
+            products = learner_floor.ppo_products(inputs, outputs, task)
+        else:
+            products = learner_floor.sac_products(inputs, outputs, task)
+            learning -= config.warm_iterations / config.iterations
+        seconds = learning * learner_floor.products_seconds(products)
         return {
             "environment_seconds": learner_floor.environment_seconds(env),
-            "products_seconds": seconds / self.learner.config.steps_at(1),
+            "products_seconds": seconds / config.steps_at(1),
         }
 
     def note(self) -> str:

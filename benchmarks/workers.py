@@ -20,6 +20,9 @@ _ONE_THREAD = {
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "CUDA_VISIBLE_DEVICES": "",
 }
+_PATIENCE = 30.0
+"""Seconds that a process has to end."""
+
 _NOT_PASSED = ("PYTHONPATH", "VIRTUAL_ENV", "JAX_COMPILATION_CACHE_DIR")
 
 
@@ -65,19 +68,23 @@ class Worker:
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
+        """The next line that is JSON; what libraries print while they are imported is not."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        try:
-            return json.loads(line)
-        except ValueError as error:
-            self._process.kill()
-            code = self._process.wait()
-            self._errors.seek(0)
-            written = [text.strip() for text in self._errors if text.strip()]
-            reason = line.strip() or (written[-1] if written else f"exit status {code}")
-            raise ContenderFailed(reason) from error
+        printed = ""
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+            printed = line.strip() or printed
+        code = self._process.wait()
+        self._errors.seek(0)
+        written = [text.strip() for text in self._errors if text.strip()]
+        raise ContenderFailed(written[-1] if written else printed or f"exit status {code}")
 
     def close(self) -> None:
-        """End the process; at once if it does not by itself."""
-        self._process.communicate()
+        """End the process, by force if it does not end by itself."""
+        try:
+            self._process.communicate(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
         self._errors.close()

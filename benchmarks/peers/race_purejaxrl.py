@@ -93,7 +93,10 @@ class PureJaxRL(protocol.Contender):
         return np.atleast_1d(self._judge(self.params)).tolist()
 
     def note(self) -> str:
-        return f"PureJaxRL on {protocol.versions('gymnax', 'jax')}"
+        return (
+            f"PureJaxRL on {protocol.versions('gymnax', 'jax')}: gymnax's older dynamics, of the "
+            "same rate; time limits count as terminations"
+        )
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class Rejax(protocol.Contender):
         drawn = ", its replay made to draw with replacement" if self.task.get("repaired") else ""
         return (
             f"{protocol.versions('rejax', 'gymnax', 'jax')}{drawn}: gymnax's "
-            "older dynamics, of the same rate"
+            "older dynamics, of the same rate; time limits count as terminations"
         )
 
 

@@ -17,6 +17,7 @@ from jaxrl_guided.runtime.errors import UserError
 
 FAKE = """
 import json, os, sys
+print("chatter of an import")
 sys.path.insert(0, {peers!r})
 import protocol
 
@@ -171,9 +172,11 @@ def test_contenders_have_one_thread_and_none_of_our_paths(commands, make, monkey
     assert json.loads(standing.ours.note) == {"OMP_NUM_THREADS": "1", "PYTHONPATH": None}
 
 
-def test_an_answer_that_is_no_json_is_a_failure():
+def test_a_contender_that_only_chatters_has_failed():
     with pytest.raises(ContenderFailed, match="hello"):
         Worker([sys.executable, "-c", "print('hello')"], {})
+    with pytest.raises(ContenderFailed, match="exit status 3"):
+        Worker([sys.executable, "-c", "raise SystemExit(3)"], {})
 
 
 def test_steps_are_whole_iterations():
