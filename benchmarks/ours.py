@@ -21,7 +21,7 @@ from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
 
-EPISODES = 20
+EPISODES = 100
 MAX_STEPS = 1000
 JUDGE_SEED = 10_000
 

@@ -15,7 +15,7 @@ from brax.training.agents.ppo import networks
 from brax.training.agents.ppo import train as ppo
 from flax import linen
 
-EPISODES = 20
+EPISODES = 100
 EPOCHS = 8
 COMPILING = 2
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import protocol
 
-EPISODES = 20
+EPISODES = 100
 
 
 def configuration(task: dict[str, Any]) -> dict[str, Any]:

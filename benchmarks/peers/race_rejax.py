@@ -15,7 +15,7 @@ from rejax import PPO, SAC
 from rejax.buffers import ReplayBuffer
 from rejax.evaluate import evaluate
 
-EPISODES = 20
+EPISODES = 100
 
 
 def draw_with_replacement(buffer: Any, batch: int, key: jax.Array) -> Any:

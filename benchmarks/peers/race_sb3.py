@@ -13,7 +13,7 @@ import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-EPISODES = 20
+EPISODES = 100
 WARM_SAC_STEPS = 8
 
 
