@@ -23,7 +23,7 @@ def make_environment(name: str, root: pathlib.Path) -> pathlib.Path:
     """The interpreter of an environment, made under `root` if need be.
 
     Raises:
-      UserError: it cannot be made; the message is one line and names the log.
+      UserError: it cannot be made; the message is one line.
     """
     wanted = (REQUIREMENTS / f"{name}.txt").read_text()
     directory = root.absolute() / name
@@ -51,6 +51,7 @@ def make_environment(name: str, root: pathlib.Path) -> pathlib.Path:
 
 
 def _reason(name: str, log: pathlib.Path) -> str:
+    """For notes of results, too: names no path."""
     if _UNREACHABLE.search(log.read_text()):
-        return f"the package index could not be reached or lacks a pin of {name}.txt; see {log}"
-    return f"installation of {name}.txt failed; see {log}"
+        return f"the package index could not be reached or lacks a pin of {name}.txt ({log.name})"
+    return f"installation of {name}.txt failed ({log.name})"

@@ -24,7 +24,9 @@ from jaxrl_guided.runtime.errors import UserError
 
 PEERS = flags.DEFINE_list("peers", None, "Peers to race against; '' for none. Default: all.")
 ENVS = flags.DEFINE_string("envs", ".bench", "Directory of the peers' environments.")
-PUREJAXRL = flags.DEFINE_string("purejaxrl", None, "A clone of PureJaxRL, of which no package is.")
+PUREJAXRL = flags.DEFINE_string(
+    "purejaxrl", None, "Path of a clone of PureJaxRL, which has no package."
+)
 
 SCRIPTS = pathlib.Path(__file__).parent / "peers"
 

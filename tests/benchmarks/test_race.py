@@ -264,7 +264,7 @@ def test_an_environment_is_made_once(tmp_path, monkeypatch):
     "written, message",
     [
         ("ERROR: Connection refused", "the package index could not be reached or lacks a pin"),
-        ("ERROR: gcc is not there", "installation of brax.txt failed; see"),
+        ("ERROR: gcc is not there", r"installation of brax\.txt failed \(install\.log\)"),
     ],
 )
 def test_a_failed_installation_is_one_line(tmp_path, monkeypatch, written, message):
