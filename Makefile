@@ -50,15 +50,17 @@ device-check: setup-$(EXTRAS)   ## on an accelerator, 5 minutes at most: make de
 	$(PY) -m benchmarks.ppo --quick
 	$(PY) -m benchmarks.prior_scoring --quick
 
-bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results
+bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make bench PUREJAXRL=/path/to/clone
 	@$(PY) -m experiments.fetch_weights
 	$(PY) -m benchmarks.clevr_env
 	$(PY) -m benchmarks.prior_scoring
-	$(PY) -m benchmarks.ppo
+	$(PY) -m benchmarks.micro
+	$(PY) -m benchmarks.ppo $(if $(PUREJAXRL),--purejaxrl=$(PUREJAXRL))
+	$(PY) -m benchmarks.sac
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md
 	$(PY) -m benchmarks.report
 
-clean:           ## remove the virtual environment, caches of the tools and build folders
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+clean:           ## remove the virtual environments, caches of the tools and build folders
+	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -24,6 +24,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 MAX_SPREAD = 0.05
 
 QUICK = flags.DEFINE_bool("quick", False, "About a minute: fewer and smaller cases.")
+ONLY = flags.DEFINE_string("only", None, "Regular expression: the cases to measure.")
 OUT = flags.DEFINE_string("out", None, "JSON file to write; default benchmarks/results/NAME.json.")
 
 

@@ -1,143 +1,111 @@
-"""Environment steps per second of PPO on CLEVR-Robot, alone and guided by a nano prior.
+"""PPO against the field's libraries, and on CLEVR-Robot alone and guided by a prior.
 
-`python -m benchmarks.ppo`: whole iterations (rollout, scoring, epochs) on one core, compiled
-before. The prior is not trained: it shows what guidance costs, not what it gains. The success of
-the training episodes in the last measurement stands beside each speed.
+`python -m benchmarks.ppo`: see `race` for how it is measured and `guided` for the last rows.
+Settings are such that policies learn; both sides treat time limits as they ship.
 """
 
-import dataclasses
-import time
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from benchmarks import common
-from benchmarks.priors import HORIZON, History, untrained_prior
-from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.lago.artifact import BackboneChoice, freeze
-from jaxrl_guided.lago.config import OnlineConfig
-from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
-from jaxrl_guided.lago.judge import level_env, make_network
-from jaxrl_guided.learners.guidance import Guidance
-from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
-from jaxrl_guided.learners.train import make_chunk, summarise
+from benchmarks import common, guided, race
 from jaxrl_guided.runtime import app
+from jaxrl_guided.runtime.errors import UserError
 
 NAME = "ppo"
-GOAL = 0.5
-LEVEL = "real"
-NANO = BackboneChoice("nano", num_layers=2)
+CARTPOLE_BAR = 475.0
+
+_TASK: dict[str, Any] = {
+    "algorithm": "ppo",
+    "seeds": 1,
+    "steps": 500_000,
+    "rollout_steps": 128,
+    "epochs": 4,
+    "schedule": "linear",
+    "max_grad_norm": 0.5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip": 0.2,
+    "value_clip": 0.2,
+    "value_weight": 0.5,
+    "entropy_weight": 0.01,
+    "hidden": [64, 64],
+    "activation": "tanh",
+    "normalise_obs": False,
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A size of PPO and how much of it is run.
-
-    Attributes:
-      num_envs, rollout_steps: of one iteration.
-      histories: of the priors; each makes a guided arm.
-      iterations: in one measurement.
-      repeats: measurements, after one that is not timed.
-    """
-
-    num_envs: int
-    rollout_steps: int
-    histories: tuple[History, ...]
-    iterations: int
-    repeats: int
-
-    @property
-    def steps(self) -> int:
-        """Environment steps of one measurement."""
-        return self.num_envs * self.rollout_steps * self.iterations
+def _cartpole(num_envs: int, minibatches: int, learning_rate: float, **task: Any) -> dict[str, Any]:
+    sizes = {"num_envs": num_envs, "minibatches": minibatches, "learning_rate": learning_rate}
+    return _TASK | {"env": "CartPole-v1"} | sizes | task
 
 
-FULL_CASES = (Case(64, 128, ("none", "episode"), 12, 5), Case(256, 128, ("none",), 3, 5))
-QUICK_CASES = (Case(64, 128, ("none",), 1, 3),)
+_FUSED = ("purejaxrl", "rejax")
+"""Peers whose run is one program."""
 
-
-def nano_guidance(history: History) -> tuple[Guidance, FrozenPrior]:
-    """The hook and its frozen prior."""
-    spec, prior, tokenizer = untrained_prior(NANO, history)
-    frozen = freeze(spec, prior, tokenizer, instruction_set(LEVEL).texts)
-    return make_guidance(spec, GuidanceConfig()), frozen
-
-
-class Arm:
-    """PPO whose state goes on from call to call.
-
-    Attributes:
-      compile_seconds: tracing and compilation of the measured program.
-      summary: metrics of the last call.
-    """
-
-    def __init__(self, case: Case, history: History | None) -> None:
-        online = OnlineConfig(level=LEVEL, features="hashed", horizon=HORIZON)
-        config = PPOConfig(
-            total_steps=case.steps * (1 + case.repeats),
-            num_envs=case.num_envs,
-            rollout_steps=case.rollout_steps,
-        )
-        guidance: Guidance | None = None
-        self._frozen: FrozenPrior | None = None
-        if history is not None:
-            guidance, self._frozen = nano_guidance(history)
-        env = level_env(online, LEVEL, case.num_envs)
-        ppo = make_ppo(env, make_network(online, LEVEL, env), config, guidance)
-        self._state = jax.jit(ppo.init)(jax.random.key(0))
-        self._count = jnp.int32(case.iterations)
-        chunk = jax.jit(make_chunk(ppo.iterate, case.iterations).run, donate_argnums=0)
-        start = time.perf_counter()
-        self._run = chunk.lower(self._state, self._frozen, self._count).compile()
-        self.compile_seconds = time.perf_counter() - start
-        self.summary: dict[str, Any] = {}
-
-    def __call__(self) -> jax.Array:
-        """One measurement's iterations."""
-        self._state, metrics = self._run(self._state, self._frozen, self._count)
-        self.summary = summarise({name: np.asarray(rows) for name, rows in metrics.items()})
-        return self._state.iteration
-
-
-def measure(case: Case) -> list[common.Row]:
-    """A row for each arm, guided ones beside PPO alone."""
-    arms = {"PPO": Arm(case, None)}
-    arms |= {
-        f"guided by an untrained nano prior, history {history}": Arm(case, history)
-        for history in case.histories
-    }
-    times = common.measure_interleaved(arms, case.repeats)
-    speed = {name: case.steps / timing.median for name, timing in times.items()}
-    rows = []
-    for name, arm in arms.items():
-        guided = name != "PPO"
-        success = (
-            f"training success {arm.summary['success']:.2f}" if "success" in arm.summary else ""
-        )
-        notes = [success, f"compiled in {arm.compile_seconds:.1f} s", times[name].note]
-        valid = times[name].valid and times["PPO"].valid
-        rows.append(
-            common.Row(
-                case=f"clevr/{LEVEL}, {case.num_envs} environments, {name}, one core",
-                metric="environment steps per second",
-                unit="1/s",
-                ours=speed[name],
-                peers={"PPO alone": speed["PPO"]} if guided else {},
-                goal=f"≥ {GOAL} of PPO alone" if guided else "",
-                met=speed[name] >= GOAL * speed["PPO"] if guided and valid else None,
-                note="; ".join(filter(None, notes)),
-            )
-        )
-    return rows
+CASES = (
+    race.make_case(
+        "CartPole-v1, 4 environments, 4 minibatches",
+        _cartpole(4, 4, 2.5e-4),
+        (*_FUSED, "sbx", "stable-baselines3"),
+        goals={"stable-baselines3": 30.0},
+        bar=CARTPOLE_BAR,
+        starts=1,
+    ),
+    race.make_case(
+        "CartPole-v1, 64 environments, 32 minibatches",
+        _cartpole(64, 32, 5e-4),
+        _FUSED,
+        goals={"purejaxrl": 1.4, "rejax": 1.6},
+        bar=CARTPOLE_BAR,
+    ),
+    race.make_case(
+        "CartPole-v1, 1024 environments, 32 minibatches",
+        _cartpole(1024, 32, 1e-3, steps=5_000_000),
+        _FUSED,
+        goals={"purejaxrl": 1.45},
+        bar=CARTPOLE_BAR,
+        starts=1,
+    ),
+    race.make_case(
+        "CartPole-v1, 64 environments, 32 minibatches",
+        _cartpole(64, 32, 5e-4, seeds=16),
+        _FUSED,
+        bar=CARTPOLE_BAR,
+        starts=1,
+    ),
+    race.make_case(
+        "Breakout-MinAtar, 64 environments, 16 minibatches",
+        _cartpole(64, 16, 1e-3, env="Breakout-MinAtar"),
+        _FUSED,
+    ),
+    race.make_case(
+        "brax/inverted_pendulum (spring), 64 environments, 8 minibatches",
+        _TASK
+        | {
+            "env": "brax/inverted_pendulum",
+            "options": {"backend": "spring"},
+            "max_steps": 1000,
+            "num_envs": 64,
+            "rollout_steps": 32,
+            "minibatches": 8,
+            "learning_rate": 3e-4,
+            "schedule": "constant",
+            "gamma": 0.97,
+            "value_clip": None,
+            "normalise_obs": True,
+        },
+        ("brax",),
+        starts=1,
+    ),
+)
 
 
 def run() -> None:
     """Measures, prints and writes."""
+    rows = race.all_rows(race.race_all(CASES))
     common.pin_to_core()
-    cases = QUICK_CASES if common.QUICK.value else FULL_CASES
-    rows = [row for case in cases for row in measure(case)]
+    rows += guided.rows()
+    if not rows:
+        raise UserError(f"--only={common.ONLY.value} fits no case")
     common.write_results(NAME, rows, common.results_path(NAME))
 
 

@@ -1,10 +1,10 @@
-"""The PPO benchmark on a tiny case."""
+"""The benchmark of guided PPO on a tiny case."""
 
 import jax
 import pytest
 
-from benchmarks import ppo
-from benchmarks.ppo import Arm, Case
+from benchmarks import guided
+from benchmarks.guided import Arm, Case
 from jaxrl_guided.lago.artifact import freeze
 
 CASE = Case(4, 64, (), iterations=2, repeats=2)
@@ -21,7 +21,7 @@ def quick_compilation():
 def test_the_state_goes_on_from_call_to_call(monkeypatch):
     """All texts alike: the real ones take long to encode."""
     monkeypatch.setattr(
-        ppo, "freeze", lambda *parts: freeze(*parts[:3], ("Push.",) * len(parts[3]))
+        guided, "freeze", lambda *parts: freeze(*parts[:3], ("Push.",) * len(parts[3]))
     )
     arm = Arm(CASE, "none")
     assert arm() == 2
@@ -33,20 +33,20 @@ def test_the_state_goes_on_from_call_to_call(monkeypatch):
 def test_guided_rows_stand_beside_ppo_alone(monkeypatch):
     """PPO alone does 512 steps in 2 seconds, guided in 5 with noise."""
     timings = {
-        "PPO": ppo.common.Timing(2.0, 2.0, 2.0),
-        "guided by an untrained nano prior, history none": ppo.common.Timing(5.0, 4.0, 6.0),
-        "guided by an untrained nano prior, history episode": ppo.common.Timing(3.0, 3.0, 3.0),
+        "PPO": guided.common.Timing(2.0, 2.0, 2.0),
+        "guided by an untrained nano prior, history none": guided.common.Timing(5.0, 4.0, 6.0),
+        "guided by an untrained nano prior, history episode": guided.common.Timing(3.0, 3.0, 3.0),
     }
-    monkeypatch.setattr(ppo, "Arm", StandIn)
-    monkeypatch.setattr(ppo.common, "measure_interleaved", lambda arms, repeats: timings)
+    monkeypatch.setattr(guided, "Arm", StandIn)
+    monkeypatch.setattr(guided.common, "measure_interleaved", lambda arms, repeats: timings)
     case = Case(4, 64, ("none", "episode"), iterations=2, repeats=2)
-    alone, noisy, guided = ppo.measure(case)
+    alone, noisy, good = guided.measure(case)
     assert (alone.ours, alone.met, dict(alone.peers)) == (256, None, {})
     assert noisy.met is None
     assert "void" in noisy.note
-    assert guided.peers == {"PPO alone": 256}
-    assert guided.met
-    assert guided.note == "training success 0.25; compiled in 1.5 s"
+    assert good.peers == {"PPO alone": 256}
+    assert good.met
+    assert good.note == "training success 0.25; compiled in 1.5 s"
 
 
 class StandIn:
