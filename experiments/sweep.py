@@ -19,22 +19,19 @@ flags.adopt_module_key_flags(devices)
 
 def run() -> None:
     """Trains, evaluates and prints the table."""
-    from jaxrl_guided.learners.job import make_learner, place
-    from jaxrl_guided.learners.sweep import SweepConfig, run_sweep, sweep_text
+    from jaxrl_guided.learners.sweep import SweepConfig, prepare_sweep, run_sweep, sweep_text
     from jaxrl_guided.runtime import errors, rundir, signals
     from jaxrl_guided.runtime.mesh import is_leader
 
     train = _CONFIG.build()
     with errors.validation():
         settings = SweepConfig(train, tuple(_VARY.value))
-    mesh, members = devices.start(), len(settings.points()) * len(train.seeds)
-    make_learner(train, place(train, members, mesh))
-    name = f"sweep-{train.env.replace('/', '-')}"
-    with (
-        rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir,
-        signals.catch_signals() as stop,
-    ):
-        result = run_sweep(settings, mesh, run_dir, stop)
+    count = devices.start()
+    with signals.catch_signals() as stop:
+        job = prepare_sweep(settings, count)
+        name = f"sweep-{train.env.replace('/', '-')}"
+        with rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir:
+            result = run_sweep(settings, job, run_dir, stop)
     if is_leader():
         print(sweep_text(settings, result))
 

@@ -29,25 +29,25 @@ def run() -> None:
     if _CELL.value or _OUT.value:
         _run_cell()
         return
-    from jaxrl_guided.learners.job import make_learner, place, run_job, summary_text
+    from jaxrl_guided.learners.build import prepare
+    from jaxrl_guided.learners.job import run_job, summary_text
     from jaxrl_guided.runtime import rundir, signals
     from jaxrl_guided.runtime.mesh import is_leader
 
-    settings, mesh = _CONFIG.build(), devices.start()
-    make_learner(settings, place(settings, len(settings.seeds), mesh))
-    name = settings.env.replace("/", "-")
-    with (
-        rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir,
-        signals.catch_signals() as stop,
-    ):
-        result = run_job(settings, mesh, run_dir, stop)
+    settings, count = _CONFIG.build(), devices.start()
+    with signals.catch_signals() as stop:
+        job = prepare(settings, len(settings.seeds), count)
+        name = settings.env.replace("/", "-")
+        with rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir:
+            result = run_job(job, run_dir, stop)
     if is_leader():
         print(summary_text(settings, result))
 
 
 def _run_cell() -> None:
     """One cell of a grid."""
-    from jaxrl_guided.learners.job import TrainConfig, summary_text
+    from jaxrl_guided.learners.job import summary_text
+    from jaxrl_guided.learners.job_config import TrainConfig
     from jaxrl_guided.learners.standard import run_cell
     from jaxrl_guided.runtime import compile_cache, files, signals
     from jaxrl_guided.runtime.errors import UserError

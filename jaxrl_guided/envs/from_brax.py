@@ -38,7 +38,8 @@ def make_brax(
 
     Raises:
       TypeError: an option that the environment does not have.
-      ValueError: an option out of range.
+      ValueError: an option out of range, or brax's code does not run with this version of JAX, as
+        that of `swimmer` with jax 0.10.
     """
     check_max_steps(max_steps)
     theirs = brax_envs.get_environment(environment, **options)
@@ -55,15 +56,12 @@ def make_brax(
         return state, Outcome(state.obs, state.reward, terminated, never, state.metrics)
 
     obs = jax.eval_shape(lambda key: reset(key)[1], jax.eval_shape(lambda: jax.random.key(0)))
-    return vectorise(
-        f"brax/{environment}",
-        SingleEnv(reset, step),
-        num_envs,
-        _space(obs),
-        Box((theirs.action_size,), -1.0, 1.0),
-        max_steps=max_steps,
-        cached_reset=cached_reset,
-    )
+    actions = Box((theirs.action_size,), -1.0, 1.0)
+    name, single = f"brax/{environment}", SingleEnv(reset, step)
+    try:
+        return vectorise(name, single, num_envs, _space(obs), actions, max_steps, cached_reset)
+    except TypeError as error:
+        raise ValueError(f"{name} does not run with jax {jax.__version__}: {error}") from error
 
 
 def _space(obs: PyTree) -> Space:

@@ -36,7 +36,7 @@ class Placement:
         if self.members % self.mesh.size and self.num_envs % self.mesh.size:
             raise ValueError(
                 f"{self.mesh.size} devices divide neither {self.members} seeds nor num_envs "
-                f"{self.num_envs}; choose a multiple, or fewer devices"
+                f"{self.num_envs}; choose multiples, or fewer devices"
             )
 
     @property

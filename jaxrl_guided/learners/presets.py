@@ -1,6 +1,6 @@
 """Named training runs for `experiments.train`."""
 
-from jaxrl_guided.learners.job import EvaluationConfig, TrainConfig
+from jaxrl_guided.learners.job_config import EvaluationConfig, TrainConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig

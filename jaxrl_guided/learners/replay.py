@@ -91,18 +91,24 @@ class Transitions:
 
 
 def draw(
-    replay: Replay, key: jax.Array, batch: int, gamma: jax.Array | float, n_step: int = 1
+    replay: Replay,
+    key: jax.Array,
+    batch: int,
+    gamma: jax.Array | float,
+    n_step: int = 1,
+    whole: bool = False,
 ) -> Transitions:
     """Transitions with returns over n steps, or fewer where an episode ends.
 
     At least `n_step` steps must have been inserted. The newest n_step − 1 steps of an environment
-    are not drawn, as what follows them is not known yet.
+    are not drawn, as what follows them is not known yet; they are where the last episode of each
+    environment is `whole`.
     """
     steps = replay.steps
     capacity, num_envs = steps.reward.shape
     filled = jnp.minimum(replay.inserted, capacity)
     time_key, env_key = jax.random.split(key)
-    age = jax.random.randint(time_key, (batch,), n_step - 1, filled)
+    age = jax.random.randint(time_key, (batch,), 0 if whole else n_step - 1, filled)
     time = (replay.inserted - 1 - age) % capacity
     env = jax.random.randint(env_key, (batch,), 0, num_envs)
 

@@ -130,8 +130,11 @@ def train_in_segments(
                 curve["steps"].append(steps_at(target))
                 curve[plan.measure].append(judge(state))
             _, stopped = agree(0, stop.requested)
-            checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
+            # Before the checkpoint: rows that it has and the directory lacks would be lost.
+            if is_leader():
+                metrics.flush()
             run.sync()
+            checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
             if stopped:
                 raise Stopped(f"the same command goes on with --run_dir={run.home}")
     return state, curve

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_guided.learners.job import TrainConfig, mean_text, middle_text, run_job
+from jaxrl_guided.learners.build import prepare
+from jaxrl_guided.learners.job import mean_text, middle_text, run_job
+from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.presets import BREAKOUT, CARTPOLE, PENDULUM
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.files import PathLike
-from jaxrl_guided.runtime.mesh import make_mesh
 from jaxrl_guided.runtime.plots import Panel, panels
 from jaxrl_guided.runtime.signals import catch_signals
 
@@ -98,8 +99,9 @@ def run_cell(config: TrainConfig, run_dir: PathLike | None, out: PathLike) -> di
       Stopped: by a signal; the same call goes on.
     """
     files.check_new(out, "out")
+    job = prepare(config, len(config.seeds), devices=1)
     with rundir.open_run(run_dir, "cell", config) as run, catch_signals() as stop:
-        result = run_job(config, make_mesh(1), run, stop)
+        result = run_job(job, run, stop)
     record = {"config": to_dict(config), **result}
     cells.write_result(out, to_dict(config), record)
     return result

@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
-from jax.sharding import Mesh
 
+from jaxrl_guided.learners.build import Job, prepare
 from jaxrl_guided.learners.job import (
-    TrainConfig,
     draw_returns,
     mean_text,
     middle_text,
     train_members,
 )
+from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.ppo import Hyper as PPOHyper
 from jaxrl_guided.learners.sac import Hyper as SACHyper
 from jaxrl_guided.runtime.markdown import markdown_table
@@ -83,20 +83,25 @@ class SweepConfig:
             dataclasses.replace(part, **point)
 
 
-def run_sweep(config: SweepConfig, mesh: Mesh, run: RunDir, stop: StopFlag) -> dict[str, Any]:
-    """Trains and evaluates all combinations; takes and writes what `run_job` does.
+def prepare_sweep(config: SweepConfig, devices: int = 0) -> Job:
+    """All members as one population; see `prepare`."""
+    return prepare(config.train, len(config.points()) * len(config.train.seeds), devices)
+
+
+def run_sweep(config: SweepConfig, job: Job, run: RunDir, stop: StopFlag) -> dict[str, Any]:
+    """Trains and evaluates all combinations; writes what `run_job` does.
 
     Returns:
       JSON data: as `train_members`, with the members of a point, its seeds, next to each other;
       and `points`.
 
     Raises:
-      UserError, Stopped: as `run_job`.
+      FloatingPointError, Stopped: as `run_job`.
     """
     points, seeds = config.points(), config.train.seeds
     members = [point for point in points for _ in seeds]
     hyper = {name: np.array([member[name] for member in members]) for name in points[0]}
-    result = train_members(config.train, seeds * len(points), hyper, mesh, run, stop)
+    result = train_members(job, seeds * len(points), hyper, run, stop)
     result |= {"points": points}
     if not is_leader():
         return result

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags, logging
 
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import StorageError, UserError
 from jaxrl_guided.runtime.signals import Stopped
 
 USAGE_EXIT_CODE = 2
+DIVERGED_EXIT_CODE = 3
 INTERRUPT_EXIT_CODE = 130
 
 _REQUIRED = re.compile(r"flag --(\w+)=None: Flag --\w+ must have a value other than None\.?")
@@ -22,9 +23,27 @@ RUN_DIR = flags.DEFINE_string(
 _DEBUG_TRACE = flags.DEFINE_bool("debug_trace", False, "Show the traceback of a bad input, too.")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = USAGE_EXIT_CODE) -> None:
     print("error: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(USAGE_EXIT_CODE)
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    """Ends this process, at once where others may wait for it in a common step: they fail then.
+
+    A normal end would wait for them in turn.
+    """
+    if not _has_peers():
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _has_peers() -> bool:
+    """Whether this process has joined others (`runtime.devices`)."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
@@ -57,9 +76,9 @@ def main(
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
     work that was stopped exits with 130, so that nobody takes it for finished; a run that has
-    diverged and an error of the system (a full disk) print one line and exit with 1; anything else
-    that `run` raises is a bug and keeps its traceback. A `~` at the start of a text flag stands for
-    the home directory, which shells leave alone behind `--name=`.
+    diverged exits with 3; an error of the system (a full disk) prints one line and exits with 1;
+    anything else that `run` raises is a bug and keeps its traceback. A `~` at the start of a text
+    flag stands for the home directory, which shells leave alone behind `--name=`.
     """
 
     def run_guarded(argv: list[str]) -> None:
@@ -79,13 +98,13 @@ def main(
         except UserError as error:
             if _DEBUG_TRACE.value:
                 traceback.print_exc()
-            _fail(str(error))
+            _fail(str(error), 1 if isinstance(error, StorageError) else USAGE_EXIT_CODE)
         except Stopped as stopped:
             print(f"stopped; {stopped}", file=sys.stderr)
             sys.exit(INTERRUPT_EXIT_CODE)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
-            sys.exit(INTERRUPT_EXIT_CODE)
+            _leave(INTERRUPT_EXIT_CODE)
         except BrokenPipeError:
             # The reader of our output went away (`… | head`): not worth a traceback.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,12 +113,17 @@ def main(
             if _DEBUG_TRACE.value:
                 traceback.print_exc()
             print(f"error: the run has diverged: {error}", file=sys.stderr)
-            sys.exit(1)
+            _leave(DIVERGED_EXIT_CODE)
         except OSError as error:  # a full disk, a directory taken away: no bug of ours
             if _DEBUG_TRACE.value:
                 traceback.print_exc()
             print(f"error: {error}", file=sys.stderr)
-            sys.exit(1)
+            _leave(1)
+        except Exception:
+            if not _has_peers():
+                raise
+            traceback.print_exc()
+            _leave(1)
 
     listed = (RUN_DIR, _DEBUG_TRACE) if uses_run_dir else (_DEBUG_TRACE,)
     for flag in listed:  # by --help of the script

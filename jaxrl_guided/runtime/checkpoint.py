@@ -20,7 +20,7 @@ from etils import epath
 
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime import files
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import StorageError, UserError
 
 T = TypeVar("T")
 FORMAT = 1
@@ -116,7 +116,7 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
 
         Raises:
           ValueError: a newer step exists.
-          UserError: the directory cannot be written.
+          StorageError: the directory cannot be written.
         """
         latest = self.latest_step()
         if latest == step:
@@ -143,7 +143,7 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
             if isinstance(error, ValueError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            raise UserError(f"{self._directory} cannot be written: {reason}") from error
+            raise StorageError(f"{self._directory} cannot be written: {reason}") from error
         if not saved:
             raise RuntimeError(f"orbax refused to save step {step} in {self._directory}")
 
@@ -199,7 +199,8 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
             state = self._manager.restore(step, args=arguments)["state"][_ROOT]
         except Exception as error:
             raise self._damaged(step, error) from error
-        if stamp["content"] not in (None, _local_hash(state)):
+        found = _local_hash(state)  # None, there or here, of a run of several processes
+        if None not in (found, stamp["content"]) and found != stamp["content"]:
             raise self._damaged(step, ValueError("the contents differ from what was saved"))
         return state, stamp["meta"]
 

@@ -2,15 +2,13 @@
 
 import jax
 from absl import flags
-from jax.sharding import Mesh
 
-from jaxrl_guided.runtime.errors import UserError, validation
-from jaxrl_guided.runtime.mesh import make_mesh
+from jaxrl_guided.runtime.errors import UserError
 
 _AUTO = "auto"
 
 _DEVICES = flags.DEFINE_integer(
-    "devices", 0, "Devices that share the work; 0: all, those of other processes included.", 0
+    "devices", 0, "Devices that share the work; 0: as many as divide it, of all processes.", 0
 )
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
@@ -22,8 +20,8 @@ _PROCESSES = flags.DEFINE_integer("processes", None, "How many processes there a
 _PROCESS = flags.DEFINE_integer("process", None, "Number of this process, from 0.", 0)
 
 
-def start() -> Mesh:
-    """Joins the other processes, where there are any, and makes the mesh.
+def start() -> int:
+    """Joins the other processes, where there are any; returns the devices that are asked for.
 
     Call it before anything is computed.
 
@@ -42,13 +40,18 @@ def start() -> Mesh:
         )
     else:
         _join(address, processes, process)
-    with validation():
-        return make_mesh(_DEVICES.value)
+    if _DEVICES.value > jax.device_count():
+        raise UserError(f"--devices={_DEVICES.value}: there are {jax.device_count()}")
+    if _DEVICES.value and jax.process_count() > 1:
+        raise UserError("--devices must be 0, all of them, where there are several processes")
+    return _DEVICES.value
 
 
 def _join(
     address: str | None = None, processes: int | None = None, process: int | None = None
 ) -> None:
+    # Its handler swallows SIGTERM: ours tells the loop, which agrees with the other processes.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(address, processes, process)
     except (RuntimeError, ValueError) as error:

@@ -8,6 +8,10 @@ class UserError(ValueError):
     """Bad input. The message names the argument, flag or file and says what would be right."""
 
 
+class StorageError(UserError):
+    """In the middle of the work a file cannot be written any more: it may be tried again."""
+
+
 @contextlib.contextmanager
 def validation() -> Iterator[None]:
     """Declares that a `ValueError` or `OSError` in this block comes from the user's input.

@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl_guided.runtime import files
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import StorageError, UserError
 
 FILE_NAME = "metrics.jsonl"
 
@@ -84,7 +84,7 @@ class MetricsWriter(AbstractContextManager["MetricsWriter"]):
         """Writes one line `{"step": step, **metrics}`.
 
         Raises:
-          UserError: the disk is full.
+          StorageError: the disk is full.
         """
         record = files.to_jsonable({"step": int(step), **metrics})
         self._append((json.dumps(record, allow_nan=False) + "\n").encode())
@@ -103,7 +103,11 @@ class MetricsWriter(AbstractContextManager["MetricsWriter"]):
         except OSError as error:
             os.ftruncate(self._file, before)
             path = os.path.join(self._directory, FILE_NAME)
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+    def flush(self) -> None:
+        """Hands everything to the system, TensorBoard's events, too."""
+        self._events.flush()
 
     def close(self) -> None:
         """Flushes and closes the files."""

@@ -6,7 +6,7 @@ import tempfile
 
 from etils import epath
 
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import StorageError, UserError
 from jaxrl_guided.runtime.files import PathLike
 
 
@@ -38,7 +38,7 @@ class Mirror:
                 for entry in remote.iterdir():
                     if entry.is_file():
                         (self.local / entry.name).write_bytes(entry.read_bytes())
-        except OSError as error:
+        except Exception as error:  # storages have exceptions of their own
             raise UserError(f"{remote} cannot be read: {error}") from error
         self._copied = self._versions()
 
@@ -46,7 +46,7 @@ class Mirror:
         """Copies files that are new or have changed.
 
         Raises:
-          UserError: the remote directory cannot be written.
+          StorageError: the remote directory cannot be written.
         """
         now = self._versions()
         for name in [name for name, version in now.items() if version != self._copied.get(name)]:
@@ -54,8 +54,8 @@ class Mirror:
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes((self.local / name).read_bytes())
-            except OSError as error:
-                raise UserError(f"{target} cannot be written: {error}") from error
+            except Exception as error:
+                raise StorageError(f"{target} cannot be written: {error}") from error
             self._copied[name] = now[name]
 
     def _versions(self) -> dict[str, tuple[int, int]]:

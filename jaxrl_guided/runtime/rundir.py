@@ -38,7 +38,7 @@ class RunDir(AbstractContextManager["RunDir"]):
       path: local directory of small files: metrics, summary, pictures.
       home: the directory as it was named; `path` but for a remote one.
       config: the configuration as JSON data.
-      resumed: whether an earlier process has worked here.
+      resumed: whether an earlier process has worked here; of the process that opened it.
     """
 
     def __init__(self, path: files.PathLike, config: Any, follow: bool = False):
@@ -48,7 +48,6 @@ class RunDir(AbstractContextManager["RunDir"]):
         self._lock: int | None = None
         self._mirror: Mirror | None = None
         if follow:
-            self.resumed = True
             return
         self._check_kind()
         if is_remote(path):
@@ -77,7 +76,7 @@ class RunDir(AbstractContextManager["RunDir"]):
         """Copies what has changed to a remote directory; does nothing for a local one.
 
         Raises:
-          UserError: it cannot be written.
+          StorageError: it cannot be written.
         """
         if self._mirror is not None:
             self._mirror.upload()
@@ -104,7 +103,7 @@ class RunDir(AbstractContextManager["RunDir"]):
             if not self.path.is_dir():
                 raise UserError(f"--run_dir={self.path} is a file; name a directory")
             names = {entry.name for entry in self.path.iterdir()}
-        except (OSError, ImportError) as error:  # without the package for that storage
+        except Exception as error:  # storages have exceptions of their own
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"--run_dir={self.path}: {reason}") from error
         strangers = [name for name in names if name != _LOCK and not name.endswith(".tmp")]
@@ -203,12 +202,16 @@ def _open_together(path: files.PathLike, config: Any) -> RunDir:
     if is_leader():
         try:
             run = RunDir(path, config)
-        except UserError:
+        except BaseException:
             agree(0, False)
             raise
         agree(1, False)
-        return run
-    opened, _ = agree(0, False)
-    if not opened:
-        raise UserError(f"--run_dir={os.fspath(path)} could not be opened by the first process")
-    return RunDir(path, config, follow=True)
+    else:
+        opened, _ = agree(0, False)
+        if not opened:
+            raise UserError(f"--run_dir={os.fspath(path)} could not be opened by the first process")
+        run = RunDir(path, config, follow=True)
+    if agree(0, not (run.home / "config.json").exists())[1]:
+        run.close()
+        raise UserError(f"--run_dir={os.fspath(path)} must be the same directory for all processes")
+    return run

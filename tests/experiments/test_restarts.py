@@ -38,8 +38,8 @@ def policy(path):
 
 
 def steps_saved(path):
-    """Checkpoints that are complete."""
-    return [p for p in path.glob("checkpoints/*") if p.name.isdigit()]
+    """Iterations whose checkpoints are complete."""
+    return [int(p.name) for p in path.glob("checkpoints/*") if p.name.isdigit()]
 
 
 def wait_until(condition, process, seconds=300):
@@ -52,10 +52,11 @@ def wait_until(condition, process, seconds=300):
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_killed_run_ends_with_the_same_bits(kind, tmp_path):
-    """kill -9 at three random moments, the first of them after the first checkpoint."""
+    """kill -9 at three random moments, each after one more checkpoint."""
     run(tmp_path, "train", *RUNS[kind], f"--run_dir={tmp_path / 'whole'}")
     cut, draw = tmp_path / "cut", random.Random(kind)
-    for attempt in range(3):
+    reached = 0
+    for _ in range(3):
         process = subprocess.Popen(
             command("train", *RUNS[kind], f"--run_dir={cut}"),
             cwd=tmp_path,
@@ -64,14 +65,12 @@ def test_a_killed_run_ends_with_the_same_bits(kind, tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        if attempt == 0:
-            wait_until(lambda: steps_saved(cut), process)
-            time.sleep(draw.uniform(0, 0.5))
-        else:
-            time.sleep(draw.uniform(1, 15))
+        wait_until(lambda: max(steps_saved(cut), default=0) > reached, process)
+        time.sleep(draw.uniform(0, 0.3))
         process.kill()
         process.communicate()
-    assert not (cut / "summary.json").exists() or attempt > 0
+        reached = max(steps_saved(cut))
+        assert not (cut / "summary.json").exists()
     run(tmp_path, "train", *RUNS[kind], f"--run_dir={cut}")
     for ours, theirs in zip(policy(cut), policy(tmp_path / "whole"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -98,32 +97,32 @@ def one_device(tmp_path_factory):
     return path / "run"
 
 
-def close(path, expected):
-    for ours, theirs in zip(policy(path), policy(expected), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-4)
-
-
-def test_two_processes_are_one_run(tmp_path, one_device):
+def start_two(path, run_dir, separate=False):
+    """Two processes of four devices each, in directories of their own if `separate`."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    processes = [
+    where = ("--processes=2", f"--coordinator=localhost:{port}")
+    return [
         subprocess.Popen(
-            command(
-                "train",
-                *DIVIDED,
-                f"--run_dir={tmp_path / 'run'}",
-                f"--coordinator=localhost:{port}",
-                "--processes=2",
-                f"--process={i}",
-            ),
-            env=environment(tmp_path / "compiled") | devices(4),
+            command("train", *DIVIDED, run_dir, *where, f"--process={i}"),
+            cwd=path / str(i) if separate else path,
+            env=environment(path / "compiled") | devices(4),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for i in range(2)
     ]
+
+
+def close(path, expected):
+    for ours, theirs in zip(policy(path), policy(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_two_processes_are_one_run(tmp_path, one_device):
+    processes = start_two(tmp_path, f"--run_dir={tmp_path / 'run'}")
     outputs = [process.communicate(timeout=600) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert "| return |" in outputs[0][0]
@@ -154,11 +153,130 @@ def test_a_job_goes_on_after_a_preemption(tmp_path, one_device):
     os.kill(children[1], signal.SIGTERM)
     output, errors = job.communicate(timeout=600)
     assert job.returncode == 0, errors
-    assert "stopped, with everything saved" in errors
+    assert "stopped by a preemption" in errors
     assert "attempt 2" in errors
     assert "| return |" in output
     close(tmp_path / "run", one_device)
     assert len(json.loads((tmp_path / "run" / "versions.json").read_text())) == 2
+
+
+def test_a_job_that_is_asked_to_stop_waits_for_what_is_saved(tmp_path):
+    job = subprocess.Popen(
+        [
+            REPOSITORY / "experiments" / "tpu_job.sh",
+            "--local=1",
+            "--",
+            *command("train", *RUNS["ppo"], f"--run_dir={tmp_path / 'run'}")[1:],
+        ],
+        env=environment(tmp_path / "compiled") | {"PYTHON": command("train")[0]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: steps_saved(tmp_path / "run"), job)
+    job.terminate()
+    _, errors = job.communicate(timeout=300)
+    assert job.returncode == 130, errors
+    assert "stopped; the same command goes on" in errors  # written by the run, before the job's end
+    run(tmp_path, "train", *RUNS["ppo"], f"--run_dir={tmp_path / 'run'}")
+
+
+def test_one_process_that_fails_ends_the_others(tmp_path):
+    """The first one cannot write its metrics: the other must not wait for it for minutes."""
+    (tmp_path / "run").mkdir()
+    first = run(tmp_path, "train", *DIVIDED, f"--run_dir={tmp_path / 'run'}")
+    assert first.returncode == 0
+    (tmp_path / "run" / "metrics.jsonl").write_text("no line of metrics\n")
+    started = time.monotonic()
+    processes = start_two(tmp_path, f"--run_dir={tmp_path / 'run'}")
+    outputs = [process.communicate(timeout=200) for process in processes]
+    assert processes[0].returncode == 2, outputs
+    assert "metrics.jsonl, line 1, is damaged" in outputs[0][1]
+    assert processes[1].returncode != 0
+    assert time.monotonic() - started < 200
+
+
+def test_processes_must_share_the_run_directory(tmp_path):
+    for i in range(2):
+        (tmp_path / str(i)).mkdir()
+    processes = start_two(tmp_path, "--run_dir=run", separate=True)
+    outputs = [process.communicate(timeout=200) for process in processes]
+    assert [process.returncode for process in processes] == [2, 2], outputs
+    assert "must be the same directory for all processes" in outputs[0][1] + outputs[1][1]
+
+
+GCLOUD = r"""#!/usr/bin/env bash
+echo "$*" >> "$FAKE/calls"
+case "$4" in
+  list) cat "$FAKE/state" 2>/dev/null ;;
+  create) echo READY > "$FAKE/state" ;;
+  delete) rm -f "$FAKE/state" ;;
+  scp) [ -f "$5" ] && cp "$5" "$FAKE/job.tar.gz" ;;
+  ssh)
+    case "$*" in
+      *experiments.train*)
+        count=$(cat "$FAKE/count" 2>/dev/null || echo 0)
+        echo $((count + 1)) > "$FAKE/count"
+        [ "$count" -gt 0 ] || { echo PREEMPTED > "$FAKE/state"; exit 255; }
+        exit "${CODE:-0}" ;;
+    esac ;;
+esac
+exit $?
+"""
+
+
+def on_a_slice(tmp_path, **variables):
+    """A job on a slice that is preempted once; its result and the calls of gcloud."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gcloud").write_text(GCLOUD)
+    (tmp_path / "bin" / "gcloud").chmod(0o755)
+    where = {"FAKE": str(tmp_path), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    result = subprocess.run(
+        [
+            REPOSITORY / "experiments" / "tpu_job.sh",
+            *("--name=ppo", "--zone=z", "--type=v5litepod-16", "--spot", "--"),
+            *("-m", "experiments.train", "--config.env=a b", "--run_dir=gs://bucket/run"),
+        ],
+        env=os.environ | where | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    calls = [line.split(" ") for line in (tmp_path / "calls").read_text().splitlines()]
+    assert all(call[:3] == ["compute", "tpus", "tpu-vm"] and "--zone=z" in call for call in calls)
+    return result, [call[3:] for call in calls]
+
+
+def test_a_slice_is_made_filled_used_made_anew_and_deleted(tmp_path):
+    result, calls = on_a_slice(tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "stopped by a preemption" in result.stderr
+    verbs = [call[0] for call in calls if call[0] != "list"]
+    once = ["create", "scp", "ssh", "ssh"]
+    assert verbs == [*once, "delete", *once, "delete"]
+    create = next(call for call in calls if call[0] == "create")
+    assert create[1:5] == [
+        "ppo",
+        "--accelerator-type=v5litepod-16",
+        "--version=tpu-ubuntu2204-base",
+        "--spot",
+    ]
+    scp = next(call for call in calls if call[0] == "scp")
+    assert scp[2:4] == ["ppo:job.tar.gz", "--worker=all"]
+    listed = subprocess.run(
+        ["tar", "-tzf", tmp_path / "job.tar.gz"], capture_output=True, text=True, check=True
+    )
+    assert "experiments/train.py" in listed.stdout
+    launched = " ".join(next(call for call in calls if "experiments.train" in call))
+    assert r"--config.env=a\ b --run_dir=gs://bucket/run  --coordinator=auto" in launched
+
+
+@pytest.mark.parametrize("code, said", [(2, "mistaken"), (3, "diverged")])
+def test_what_would_happen_again_ends_the_job_and_the_slice(code, said, tmp_path):
+    result, calls = on_a_slice(tmp_path, CODE=str(code))
+    assert result.returncode == code
+    assert said in result.stderr
+    assert calls[-1][0] == "delete"
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from jaxrl_guided.envs.probes import make_probe
 from jaxrl_guided.envs.types import Box, Dict, Discrete, VectorEnv
 from jaxrl_guided.learners.evaluate import evaluate
 from jaxrl_guided.learners.guidance import Guidance
-from jaxrl_guided.learners.job import TrainConfig
+from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.replay import Steps, init_replay
 from jaxrl_guided.learners.sac import SACConfig, make_sac
-from jaxrl_guided.learners.sac.demos import demonstrations
+from jaxrl_guided.learners.sac.demos import check_origin, demonstrations
 from jaxrl_guided.learners.sac.learner import _draw
 from jaxrl_guided.learners.train import make_chunk, train
 from jaxrl_guided.networks.soft import SoftNetworkConfig, make_soft_network
@@ -81,16 +81,50 @@ def test_steps_follow_each_other_and_end_in_final_observations():
     np.testing.assert_allclose(steps.action[:, 0], unit)
 
 
-def test_other_environments_are_refused():
-    discrete = toy(Box((1,)), Discrete(2))
+def test_other_spaces_are_refused():
     net = make_soft_network(Box((1,)), Discrete(2), SoftNetworkConfig((4,)))
     recorded = episodes([2, 3], [True, False])
-    demonstrations(recorded, discrete, net)
-    for env in (toy(Box((3,)), Discrete(2)), toy(Box((1,)), Box((2,), -1.0, 1.0))):
-        with pytest.raises(ValueError, match=r"demonstrations have shapes .*, toy has"):
-            demonstrations(recorded, env, net)
-    with pytest.raises(ValueError, match="demonstrations have other observations than toy"):
-        demonstrations(recorded, toy(Dict({"a": Box((1,)), "b": Box((1,))}), Discrete(2)), net)
+    demonstrations(recorded, toy(Box((1,)), Discrete(2)), net)
+    texts = Dict({"state": Box((1,)), "instruction": Discrete(1)})
+    two = Dict({"a": Box((1,)), "b": Box((1,)), "instruction": Discrete(2)})
+    threes = episodes([2, 3], [True, False], actions=np.full(5, 3, np.int32))
+    for data, space, actions, message in (
+        (recorded, Box((3,)), Discrete(2), r"observations of shape \(1,\), not \(3,\)"),
+        (recorded, Box((1,)), Box((2,), -1.0, 1.0), r"actions of shape \(\), not \(2,\)"),
+        (recorded, Box((1,), -9.0, 3.0), Discrete(2), r"observations that are not within"),
+        (recorded, texts, Discrete(2), r"observations up to 1, not below 1"),
+        (recorded, two, Discrete(2), r"observations None, the environment \['a', 'b', 'instr"),
+        (threes, Box((1,)), Discrete(2), r"actions up to 3, not below 2"),
+    ):
+        with pytest.raises(ValueError, match=f"demonstrations have {message}"):
+            demonstrations(data, toy(space, actions), net)
+
+
+def test_demonstrations_of_another_task_are_refused():
+    recorded = episodes([1], [True])
+    recorded.metadata.update(env="clevr/real", reward="goal", horizon=50)
+    check_origin(recorded, "clevr/real", {"reward": "goal"})
+    check_origin(recorded, "clevr/real", {"reward": "goal", "horizon": 50, "other": 1})
+    for env, options, message in (
+        ("clevr/easy", {"reward": "goal"}, "are of clevr/real, not of clevr/easy"),
+        ("clevr/real", {"reward": "distance"}, "were made with reward=goal"),
+        ("clevr/real", {}, r"give the environment the same \(options reward=goal\)"),
+        ("clevr/real", {"reward": "goal", "horizon": 10}, "were made with horizon=50"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_origin(recorded, env, options)
+
+
+def test_returns_reach_the_end_of_the_dataset():
+    """Fewer steps than n, the last of which alone is rewarded."""
+    env = toy(Box((1,)), Discrete(2))
+    net = make_soft_network(Box((1,)), Discrete(2), SoftNetworkConfig((4,)))
+    demos = demonstrations(episodes([3], [True], rewards=np.float32([0, 0, 1])), env, net)
+    config = SACConfig(400, batch=64, demo_share=1.0, n_step=5)
+    batch = _draw(config, demos, demos, jnp.float32(0.5), jax.random.key(0))
+    seen = set(zip(batch.obs[:, 0].tolist(), batch.reward.tolist(), strict=True))
+    assert seen == {(0.0, 0.25), (1.0, 0.5), (2.0, 1.0)}
+    np.testing.assert_array_equal(batch.discount, 0)
 
 
 @pytest.mark.parametrize("share, wanted", [(0.5, 8), (0.25, 4), (1.0, 16)])

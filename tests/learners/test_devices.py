@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.envs.probes import make_probe
+from jaxrl_guided.learners import build
+from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.placement import Placement
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.learners.sac import SACConfig, make_sac
@@ -138,12 +141,25 @@ def test_resume_in_a_new_process_is_bit_equal(tmp_path):
 
 
 def test_what_does_not_divide_is_refused():
-    mesh = dataclasses.make_dataclass("Mesh", ["size"])(8)
+    mesh = SimpleNamespace(size=8)
     with pytest.raises(ValueError, match="8 devices divide neither 3 seeds nor num_envs 12"):
         Placement(mesh, 3, 12)
     with pytest.raises(ValueError, match="a minibatch of 64 does not divide among 24 devices"):
-        learner("ppo", dataclasses.make_dataclass("Mesh", ["size"])(24))
+        learner("ppo", SimpleNamespace(size=24))
     with pytest.raises(ValueError, match=r"sac\.batch of 64 does not divide among 24 devices"):
-        learner("sac", dataclasses.make_dataclass("Mesh", ["size"])(24))
+        learner("sac", SimpleNamespace(size=24))
     with pytest.raises(ValueError, match="devices must be between 0 and 1, not 2"):
         make_mesh(2)
+
+
+def test_as_many_devices_as_divide_the_work_share_it(monkeypatch, capsys):
+    monkeypatch.setattr(build, "make_mesh", lambda n=0: SimpleNamespace(size=n or 8))
+    base = TrainConfig(seeds=(0, 1, 2), ppo=PPOConfig(num_envs=12, rollout_steps=4, minibatches=2))
+    recurrent = dataclasses.replace(base, network=NetworkConfig(gru=8))
+    sac = dataclasses.replace(base, algorithm="sac", sac=SACConfig(1_000, num_envs=20, batch=50))
+    for config, members, used in ((base, 3, 6), (base, 16, 8), (recurrent, 1, 6), (sac, 1, 5)):
+        placement = build._place(config, members, 0)
+        assert placement.mesh.size == used
+        assert (f"{used} of 8 devices share the work" in capsys.readouterr().err) == (used < 8)
+    with pytest.raises(ValueError, match="7 devices divide neither 3 seeds nor num_envs 12"):
+        build._place(base, 3, 7)

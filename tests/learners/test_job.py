@@ -15,15 +15,10 @@ import pytest
 
 from jaxrl_guided.envs.types import Box, Discrete, MultiDiscrete, TimeStep, VectorEnv
 from jaxrl_guided.learners import job
+from jaxrl_guided.learners.build import prepare
 from jaxrl_guided.learners.evaluate import uniform_action
-from jaxrl_guided.learners.job import (
-    EvaluationConfig,
-    TrainConfig,
-    make_learner,
-    place,
-    run_job,
-    summary_text,
-)
+from jaxrl_guided.learners.job import run_job, summary_text
+from jaxrl_guided.learners.job_config import EvaluationConfig, TrainConfig
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.learners.presets import PRESETS, SMOKE
 from jaxrl_guided.learners.sac import SACConfig
@@ -32,19 +27,18 @@ from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
-from jaxrl_guided.runtime.mesh import make_mesh
 from jaxrl_guided.runtime.metrics import read_metrics
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 
 def learner_of(config):
-    return make_learner(config, place(config, len(config.seeds), make_mesh()))[0]
+    return prepare(config, len(config.seeds)).learner
 
 
 def do(path, config=SMOKE, stop=None):
     with RunDir(path, config) as run:
-        return run_job(config, make_mesh(), run, stop or StopFlag())
+        return run_job(prepare(config, len(config.seeds)), run, stop or StopFlag())
 
 
 SAC_SMOKE = dataclasses.replace(SMOKE, algorithm="sac", seeds=(0,))

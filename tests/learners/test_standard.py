@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.learners import standard
-from jaxrl_guided.learners.job import TrainConfig
+from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.presets import SMOKE
 from jaxrl_guided.runtime import cells
 from jaxrl_guided.runtime.config import from_dict, to_dict

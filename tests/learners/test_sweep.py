@@ -6,10 +6,16 @@ import json
 import numpy as np
 import pytest
 
+from jaxrl_guided.learners.build import prepare
 from jaxrl_guided.learners.job import run_job
 from jaxrl_guided.learners.presets import SMOKE
-from jaxrl_guided.learners.sweep import SweepConfig, returns_of, run_sweep, sweep_text
-from jaxrl_guided.runtime.mesh import make_mesh
+from jaxrl_guided.learners.sweep import (
+    SweepConfig,
+    prepare_sweep,
+    returns_of,
+    run_sweep,
+    sweep_text,
+)
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
 
@@ -37,9 +43,9 @@ def test_members_of_a_point_are_its_seeds():
 def test_a_point_with_the_presets_values_is_the_run_without_a_sweep(tmp_path):
     config = SweepConfig(SMOKE, ("learning_rate=0.05,5e-4",))
     with RunDir(tmp_path / "alone", SMOKE) as run:
-        alone = run_job(SMOKE, make_mesh(), run, StopFlag())
+        alone = run_job(prepare(SMOKE, 2), run, StopFlag())
     with RunDir(tmp_path / "sweep", config) as run:
-        swept = run_sweep(config, make_mesh(), run, StopFlag())
+        swept = run_sweep(config, prepare_sweep(config), run, StopFlag())
     for name in ("return", "sampled_return"):
         other, same = returns_of(config, swept["final"][name])
         np.testing.assert_allclose(same, alone["final"][name], rtol=1e-4)

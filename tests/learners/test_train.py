@@ -105,14 +105,13 @@ def test_memory_is_flat_over_a_thousand_iterations(algorithm, tmp_path):
         """
         import dataclasses, gc, sys
         import jax, numpy as np
-        from jaxrl_guided.learners.job import make_learner, place
+        from jaxrl_guided.learners.build import prepare
         from jaxrl_guided.learners.presets import SMOKE
         from jaxrl_guided.learners.train import make_chunk, train
-        from jaxrl_guided.runtime.mesh import make_mesh
 
         config = dataclasses.replace(SMOKE, algorithm=sys.argv[1])
-        placement = place(config, 2, make_mesh())
-        learner, _ = make_learner(config, placement)
+        job = prepare(config, 2)
+        learner, placement = job.learner, job.placement
         init = lambda seed: learner.init(jax.random.key(seed))
         state, shardings = placement.init(init, np.arange(2, dtype=np.uint32))
         chunk = make_chunk(jax.vmap(learner.iterate, in_axes=(0, None)), 4, shardings)

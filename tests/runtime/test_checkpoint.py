@@ -288,3 +288,22 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, error):
         error = ValueError("a bug")
         with pytest.raises(ValueError, match=r"^a bug$"):
             saver.save(1, {"x": jnp.zeros(3)})
+
+
+@pytest.mark.parametrize("saved_by, read_by", [(1, 2), (2, 1), (2, 2)])
+def test_runs_of_one_and_of_several_processes_read_each_others(
+    saved_by, read_by, tmp_path, monkeypatch
+):
+    """Of several processes none has all arrays, so none knows the hash."""
+    state = {"a": jnp.arange(3.0)}
+
+    def open_by(processes):
+        if processes > 1:
+            monkeypatch.setattr(checkpoint, "_local_hash", lambda state: None)
+        return Checkpointer(tmp_path)
+
+    with open_by(saved_by) as saver:
+        saver.save(1, state)
+    monkeypatch.undo()
+    with open_by(read_by) as reader:
+        np.testing.assert_array_equal(reader.restore(state)[0]["a"], state["a"])

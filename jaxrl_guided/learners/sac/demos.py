@@ -1,14 +1,33 @@
 """Demonstrations beside one's own experience, half and half (RLPD, arXiv 2302.02948)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_guided.envs.dataset import Episodes, Observations
-from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
+from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, Space, VectorEnv
 from jaxrl_guided.learners.replay import Replay, Steps
-from jaxrl_guided.networks.observations import INSTRUCTION
+from jaxrl_guided.networks.observations import INSTRUCTION, map_leaves
 from jaxrl_guided.networks.soft import SoftNetwork
+
+_DECISIVE = ("reward",)
+"""Options that a dataset names and that change what its steps are worth."""
+
+
+def check_origin(episodes: Episodes, env: str, options: Mapping[str, Any]) -> None:
+    """Raises ValueError where episodes were made elsewhere, or with other options."""
+    made = episodes.metadata
+    if made["env"] != env:
+        raise ValueError(f"demonstrations are of {made['env']}, not of {env}")
+    for name in {*options, *_DECISIVE} & made.keys():
+        if options.get(name) != made[name]:
+            raise ValueError(
+                f"demonstrations were made with {name}={made[name]}; give the environment the same "
+                f"(options {name}={made[name]})"
+            )
 
 
 def demonstrations(episodes: Episodes, env: VectorEnv, network: SoftNetwork) -> Replay:
@@ -18,7 +37,7 @@ def demonstrations(episodes: Episodes, env: VectorEnv, network: SoftNetwork) -> 
     its states alone.
 
     Raises:
-      ValueError: the episodes are not of such an environment.
+      ValueError: observations or actions are not of the environment's spaces.
     """
     ends = np.cumsum(episodes.lengths) - 1
     following = np.minimum(np.arange(episodes.num_steps) + 1, episodes.num_steps - 1)
@@ -29,43 +48,50 @@ def demonstrations(episodes: Episodes, env: VectorEnv, network: SoftNetwork) -> 
         return after
 
     texts = np.repeat(episodes.instruction, episodes.lengths)
-    final = episodes.final_observations
-    obs = _observation(env, episodes.observations, texts)
-    next_obs = _observation(env, jax.tree.map(moved, episodes.observations, final), texts)
-    _check(env, obs, episodes.actions)
-    space = env.action_space
-    assert not isinstance(space, Dict)
+    later = jax.tree.map(moved, episodes.observations, episodes.final_observations)
     terminated = np.asarray(episodes.terminated)
+    action = _of_space("actions", env.action_space, np.asarray(episodes.actions))
     steps = Steps(
-        obs=obs,
-        action=network.from_env(jnp.asarray(episodes.actions, space.dtype)),
+        obs=_observation(env.observation_space, episodes.observations, texts),
+        action=network.from_env(action),
         reward=jnp.asarray(episodes.rewards, jnp.float32),
         terminated=jnp.asarray(terminated),
         done=jnp.asarray(terminated | np.asarray(episodes.truncated)),
-        next_obs=next_obs,
+        next_obs=_observation(env.observation_space, later, texts),
     )
-    steps = jax.tree.map(lambda x: x[:, None], steps)
-    return Replay(steps, jnp.int32(episodes.num_steps))
+    return Replay(jax.tree.map(lambda x: x[:, None], steps), jnp.int32(episodes.num_steps))
 
 
-def _observation(env: VectorEnv, recorded: Observations, texts: np.ndarray) -> PyTree:
+def _observation(space: Space, recorded: Observations, texts: np.ndarray) -> PyTree:
     """Observations `[M, …]` as the environment gives them."""
-    space = env.observation_space
-    if isinstance(space, Dict) and INSTRUCTION in space.spaces and not isinstance(recorded, dict):
-        (other,) = set(space.spaces) - {INSTRUCTION}
-        recorded = {other: recorded, INSTRUCTION: texts}
-    _, like = jax.eval_shape(env.reset, jax.random.key(0))
-    same = str(jax.tree.structure(recorded)) == str(jax.tree.structure(like))
-    if not same:
-        raise ValueError(f"demonstrations have other observations than {env.name}: {space}")
-    return jax.tree.map(lambda x, to: jnp.asarray(np.asarray(x), to.dtype), recorded, like)
+    if isinstance(space, Dict) and not isinstance(recorded, dict):
+        others = sorted(set(space.spaces) - {INSTRUCTION})
+        if len(others) == 1 and INSTRUCTION in space.spaces:
+            recorded = {others[0]: recorded, INSTRUCTION: texts}
+    names = sorted(recorded) if isinstance(recorded, dict) else None
+    wanted = sorted(space.spaces) if isinstance(space, Dict) else None
+    if names != wanted:
+        raise ValueError(f"demonstrations have observations {names}, the environment {wanted}")
+    return map_leaves(
+        lambda leaf, x: _of_space("observations", leaf, np.asarray(x)), space, recorded
+    )
 
 
-def _check(env: VectorEnv, obs: PyTree, actions: np.ndarray) -> None:
-    """Raises ValueError where shapes are not those of the environment."""
-    _, like = jax.eval_shape(env.reset, jax.random.key(0))
-    found = [x.shape[1:] for x in (*jax.tree.leaves(obs), actions)]
-    assert not isinstance(env.action_space, Dict)
-    wanted = [x.shape[1:] for x in jax.tree.leaves(like)] + [env.action_space.shape]
-    if found != wanted:
-        raise ValueError(f"demonstrations have shapes {found}, {env.name} has {wanted}")
+def _of_space(what: str, space: Space, values: np.ndarray) -> jax.Array:
+    """Values `[M, …]` in the space's type.
+
+    Raises:
+      ValueError: another shape, or numbers that the space does not have.
+    """
+    assert not isinstance(space, Dict)
+    if values.shape[1:] != space.shape:
+        raise ValueError(
+            f"demonstrations have {what} of shape {values.shape[1:]}, not {space.shape}"
+        )
+    if isinstance(space, Discrete) and not (values.min() >= 0 and values.max() < space.n):
+        raise ValueError(f"demonstrations have {what} up to {values.max()}, not below {space.n}")
+    if isinstance(space, Box) and not (
+        np.isfinite(values).all() and (values >= space.low).all() and (values <= space.high).all()
+    ):
+        raise ValueError(f"demonstrations have {what} that are not within {space}")
+    return jnp.asarray(values, space.dtype)

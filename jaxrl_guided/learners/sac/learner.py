@@ -180,16 +180,10 @@ def _draw(
         return draw(replay, key, config.batch, gamma, config.n_step)
     if demos is None:
         raise ValueError(f"sac.demo_share {config.demo_share} needs demonstrations")
-    parts = [
-        draw(ring, part_key, size, gamma, config.n_step)
-        for ring, part_key, size in zip(
-            (replay, demos),
-            jax.random.split(key),
-            (config.batch - config.demo_batch, config.demo_batch),
-            strict=True,
-        )
-    ]
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+    own_key, demo_key = jax.random.split(key)
+    own = draw(replay, own_key, config.batch - config.demo_batch, gamma, config.n_step)
+    shown = draw(demos, demo_key, config.demo_batch, gamma, config.n_step, whole=True)
+    return jax.tree.map(lambda *x: jnp.concatenate(x), own, shown)
 
 
 def _insert_and_learn(

@@ -1,0 +1,127 @@
+"""What a training run is: environment, learner, seeds and how policies are judged."""
+
+import ast
+import dataclasses
+import math
+from typing import Any, Literal
+
+from jaxrl_guided.envs import make
+from jaxrl_guided.envs.types import VectorEnv
+from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.learners.sac import SACConfig
+from jaxrl_guided.networks.actor_critic import NetworkConfig
+from jaxrl_guided.networks.soft import SoftNetworkConfig
+from jaxrl_guided.runtime.config import added
+from jaxrl_guided.runtime.errors import validation
+
+EVALUATION_SEED = 2_000_000_000
+"""Episodes of evaluations start from here, those of training never do."""
+
+_BAD_OPTION = (TypeError, ArithmeticError, AttributeError, LookupError, AssertionError)
+"""What environments raise for options that they cannot use."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """How policies are judged, each on the same episodes.
+
+    Attributes:
+      episodes: of the final evaluation, for each seed.
+      max_steps: cap on the length of an episode, for environments that have no limit of their own.
+      curve_points: evaluations on the way, equally spaced; checkpoints are saved with them.
+      curve_episodes: episodes of each of these.
+    """
+
+    episodes: int = 100
+    max_steps: int = 10_000
+    curve_points: int = 10
+    curve_episodes: int = 20
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(f"{field.name} must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """A training run.
+
+    Attributes:
+      env: name in the registry, as `gymnax/CartPole-v1`.
+      options: of the environment, as `NAME=VALUE`.
+      seeds: run side by side in one program.
+      algorithm: `ppo`, which uses `network` and `ppo`, or `sac`, which uses `soft` and `sac`.
+      network, ppo, soft, sac, evaluation: the parts.
+      demos: dataset directory of the demonstrations that `sac.demo_share` is of.
+    """
+
+    env: str = "gymnax/CartPole-v1"
+    options: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    algorithm: Literal["ppo", "sac"] = "ppo"
+    network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
+    ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
+    soft: SoftNetworkConfig = dataclasses.field(default_factory=SoftNetworkConfig)
+    sac: SACConfig = dataclasses.field(default_factory=lambda: SACConfig(100_000))
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    demos: str = added("")
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds must be different numbers from 0, not {self.seeds}")
+        if max(self.seeds) >= EVALUATION_SEED:
+            raise ValueError(f"seeds must be below {EVALUATION_SEED}, not {self.seeds}")
+        shares = self.algorithm == "sac" and self.sac.demo_batch > 0
+        if shares != bool(self.demos):
+            raise ValueError(
+                f"demos '{self.demos}' and sac.demo_share {self.sac.demo_share:g} need each other, "
+                f"and algorithm sac, not {self.algorithm}"
+            )
+        self.env_options()
+
+    def env_options(self) -> dict[str, Any]:
+        """`options` as keyword arguments.
+
+        Raises:
+          ValueError: one of them is not `NAME=VALUE`.
+        """
+        found = {}
+        for option in self.options:
+            name, equals, text = option.partition("=")
+            if not equals or not name.isidentifier():
+                raise ValueError(f"options must be NAME=VALUE, not '{option}'")
+            if name in found:
+                raise ValueError(f"options must name '{name}' once")
+            try:
+                found[name] = ast.literal_eval(text)
+            except (ValueError, SyntaxError, TypeError):
+                found[name] = text
+            if isinstance(found[name], float) and not math.isfinite(found[name]):
+                raise ValueError(f"options must be finite numbers, not '{option}'")
+        return found
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of each seed."""
+        return self.ppo.num_envs if self.algorithm == "ppo" else self.sac.num_envs
+
+    @property
+    def divisible(self) -> tuple[int, int]:
+        """What devices may divide within a seed: environments, and the items of a minibatch."""
+        if self.algorithm == "sac":
+            return self.sac.num_envs, self.sac.batch
+        items = self.ppo.num_envs if self.network.gru else self.ppo.batch
+        return self.ppo.num_envs, items // self.ppo.minibatches
+
+    def make_env(self, num_envs: int) -> VectorEnv:
+        """The environment.
+
+        Raises:
+          UserError: it is unknown, or has no such options.
+        """
+        with validation():
+            try:
+                return make(self.env, num_envs, **self.env_options())
+            except _BAD_OPTION as error:  # from the depths of an environment's own code
+                raise ValueError(f"options: {error}") from error
