@@ -229,7 +229,7 @@ def run_walk(guidance, frozen):
     chunk, state = make_chunk(ppo.iterate, 8), jax.jit(ppo.init)(jax.random.key(0))
     states, rows = [], []
     for _ in range(3):
-        state, metrics = chunk.run(state, frozen, jnp.int32(8))
+        state, metrics = chunk.run(state, frozen, np.int32(8))
         if guidance is not None:
             walk = dataclasses.replace(state.env_state, key=None)
             states.append(jax.tree.map(np.array, (state.guidance.open, state.guidance.beta, walk)))

@@ -117,7 +117,7 @@ def start():
 
 def save_after(path, iterations):
     state, chunk = start()
-    state, _ = chunk.run(state, None, jnp.int32(iterations))
+    state, _ = chunk.run(state, None, np.int32(iterations))
     np.savez(path, *leaves(state))
 
 
@@ -129,14 +129,14 @@ def resume(path, iterations):
         for x, old in zip(arrays, jax.tree.leaves(state), strict=True)
     ]
     state = jax.tree.unflatten(jax.tree.structure(state), typed)
-    return parameters(chunk.run(state, None, jnp.int32(iterations))[0])
+    return parameters(chunk.run(state, None, np.int32(iterations))[0])
 
 
 @pytest.mark.slow
 def test_resume_in_a_new_process_is_bit_equal(tmp_path):
     in_a_new_process(f"save_after({str(tmp_path / 'state.npz')!r}, 3)")
     state, chunk = start()
-    whole, _ = chunk.run(state, None, jnp.int32(7))
+    whole, _ = chunk.run(state, None, np.int32(7))
     np.testing.assert_array_equal(resume(tmp_path / "state.npz", 4), parameters(whole))
 
 

@@ -53,7 +53,7 @@ def full():
 
 def advance(iterations, seed=0):
     _, _, init, _, chunk = full()
-    state, _ = chunk.run(init(jax.random.key(seed)), None, jnp.int32(iterations))
+    state, _ = chunk.run(init(jax.random.key(seed)), None, np.int32(iterations))
     return state
 
 
@@ -138,7 +138,7 @@ def test_resume_from_a_saved_state_is_bit_equal():
         jax.random.wrap_key_data(jnp.asarray(x)) if x.dtype == np.uint32 else jnp.asarray(x)
         for x in saved
     ]
-    state, rows = full()[4].run(jax.tree.unflatten(structure, restored), None, jnp.int32(4))
+    state, rows = full()[4].run(jax.tree.unflatten(structure, restored), None, np.int32(4))
     assert equal(state, advance(7))
     # The schedule goes on: mean rate over the optimiser steps of iteration 3 of 20.
     steps = np.arange(3 * 8, 4 * 8)
@@ -250,7 +250,7 @@ def test_guidance_leads_where_rewards_do_not():
     chunk, init = make_chunk(ppo.iterate), jax.jit(ppo.init)
     for sign in (1.0, -1.0):
         frozen = jnp.float32(sign)
-        state, rows = chunk.run(init(jax.random.key(0)), frozen, jnp.int32(20))
+        state, rows = chunk.run(init(jax.random.key(0)), frozen, np.int32(20))
         assert rows["prior_loss"][19] < 0.1
         probe = jnp.zeros((2, 6)).at[:, 0].set(jnp.float32([1, -1]))
         _, greedy = ppo.act(state.policy, {}, jax.random.key(0), probe, greedy=True)

@@ -37,7 +37,7 @@ def counting(shared):
 def rollout(shared):
     """The state before the third rollout, and that rollout."""
     _, _, init, collect, chunk = counting(shared)
-    state, _ = chunk.run(init(jax.random.key(0)), None, jnp.int32(2))
+    state, _ = chunk.run(init(jax.random.key(0)), None, np.int32(2))
     kept = jax.tree.map(jnp.copy, state)
     return kept, collect(state)[1]
 

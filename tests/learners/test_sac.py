@@ -49,7 +49,7 @@ def small(continuous=True):
 
 def advance(iterations, continuous=True, seed=0):
     _, _, init, chunk = small(continuous)
-    state, _ = chunk.run(init(jax.random.key(seed)), None, jnp.int32(iterations))
+    state, _ = chunk.run(init(jax.random.key(seed)), None, np.int32(iterations))
     return state
 
 
@@ -253,7 +253,7 @@ def test_resume_from_a_checkpoint_is_bit_equal(continuous, tmp_path):
         saved.save(5, advance(5, continuous))
     with Checkpointer(tmp_path / "saved", SMALL) as saved:
         state, _ = saved.restore(init(jax.random.key(7)))
-    state, _ = chunk.run(state, None, jnp.int32(7))
+    state, _ = chunk.run(state, None, np.int32(7))
     assert equal(state, whole)
     assert not equal(advance(12, continuous, seed=1).learned, whole.learned)
 
@@ -264,7 +264,7 @@ def test_warm_iterations_count_in_no_mean_and_a_population_skips_their_updates()
     chunk = make_chunk(iterate, 16)
     state = jax.vmap(init)(jax.random.split(jax.random.key(0), 2))
     assert " cond[" in str(jax.make_jaxpr(iterate)(state, None))
-    _, rows = chunk.run(state, None, jnp.int32(5))
+    _, rows = chunk.run(state, None, np.int32(5))
     rows = {name: np.asarray(row)[:5] for name, row in rows.items()}
     np.testing.assert_array_equal(rows["learned"][:, 0], [0, 0, 0, 1, 1])
     whole = summarise(rows)
@@ -331,7 +331,7 @@ def test_guidance_is_scored_once_a_chunk_and_leads_the_actor():
     for sign in (1.0, -1.0):
         frozen = jnp.float32(sign)
         state = init(jax.random.key(0), frozen)
-        state, rows = chunk.run(state, frozen, jnp.int32(100))
+        state, rows = chunk.run(state, frozen, np.int32(100))
         _, greedy = sac.act(state.policy, (), jax.random.key(0), probe, greedy=True)
         assert greedy.tolist() == ([1, 0] if sign > 0 else [0, 1])
         assert state.guidance == 100

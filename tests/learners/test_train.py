@@ -50,21 +50,21 @@ def test_a_run_does_not_depend_on_how_it_is_cut_and_compiles_once():
     assert max(np.diff(seen)) == 8
     assert chunk.run._cache_size() == 1
 
-    whole, _ = chunk.run(start(), frozen, jnp.int32(40))
+    whole, _ = chunk.run(start(), frozen, np.int32(40))
     assert whole.total == state.total
 
 
 def test_the_state_is_donated_and_the_prior_is_not():
     chunk = make_chunk(count)
     state, frozen = start(), jnp.float32(1)
-    chunk.run(state, frozen, jnp.int32(1))
+    chunk.run(state, frozen, np.int32(1))
     assert state.total.is_deleted()
     assert not frozen.is_deleted()
 
 
 def test_metrics_do_not_grow_with_the_run():
     chunk = make_chunk(count, max_iterations=4)
-    _, rows = chunk.run(start(), jnp.float32(1), jnp.int32(1000))
+    _, rows = chunk.run(start(), jnp.float32(1), np.int32(1000))
     assert rows["total"].shape == (4,)
 
 
