@@ -107,10 +107,13 @@ def draw(
     steps = replay.steps
     capacity, num_envs = steps.reward.shape
     filled = jnp.minimum(replay.inserted, capacity)
-    time_key, env_key = jax.random.split(key)
-    age = jax.random.randint(time_key, (batch,), 0 if whole else n_step - 1, filled)
+    newest = 0 if whole else n_step - 1
+    # A remainder of 32 bits is off from uniform by less than a thousandth for a million steps, and
+    # one call costs a fourth of what two of `randint` do, which draw twice each.
+    bits = jax.random.bits(key, (2, batch), jnp.uint32)
+    age = newest + (bits[0] % (filled - newest).astype(jnp.uint32)).astype(jnp.int32)
     time = (replay.inserted - 1 - age) % capacity
-    env = jax.random.randint(env_key, (batch,), 0, num_envs)
+    env = (bits[1] % num_envs).astype(jnp.int32)
 
     def at(leaf: jax.Array, time: jax.Array) -> jax.Array:
         return leaf[time, env]

@@ -118,7 +118,10 @@ class _Normal:
     high: tuple[float, ...] = struct.field(pytree_node=False)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        noise = jax.random.normal(key, self.mean.shape, self.mean.dtype)
+        return self.at(jax.random.normal(key, self.mean.shape, self.mean.dtype))
+
+    def at(self, noise: jax.Array) -> jax.Array:
+        """The sample that standard normal numbers `f32[..., D]` make."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> jax.Array:

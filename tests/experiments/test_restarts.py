@@ -206,9 +206,9 @@ def test_processes_must_share_the_run_directory(tmp_path):
 
 
 GCLOUD = r"""#!/usr/bin/env bash
-echo "$*" >> "$FAKE/calls"
+(IFS=$'\x1f'; printf '%s\x1e' "$*" >> "$FAKE/calls")
 case "$4" in
-  list) cat "$FAKE/state" 2>/dev/null ;;
+  list) [ ! -f "$FAKE/state" ] || cat "$FAKE/state" ;;
   create) echo READY > "$FAKE/state" ;;
   delete) rm -f "$FAKE/state" ;;
   scp) [ -f "$5" ] && cp "$5" "$FAKE/job.tar.gz" ;;
@@ -242,7 +242,8 @@ def on_a_slice(tmp_path, **variables):
         text=True,
         timeout=60,
     )
-    calls = [line.split(" ") for line in (tmp_path / "calls").read_text().splitlines()]
+    records = (tmp_path / "calls").read_text().split("\x1e")[:-1]
+    calls = [record.split("\x1f") for record in records]
     assert all(call[:3] == ["compute", "tpus", "tpu-vm"] and "--zone=z" in call for call in calls)
     return result, [call[3:] for call in calls]
 
@@ -267,7 +268,7 @@ def test_a_slice_is_made_filled_used_made_anew_and_deleted(tmp_path):
         ["tar", "-tzf", tmp_path / "job.tar.gz"], capture_output=True, text=True, check=True
     )
     assert "experiments/train.py" in listed.stdout
-    launched = " ".join(next(call for call in calls if "experiments.train" in call))
+    launched = next(text for text in map(" ".join, calls) if "experiments.train" in text)
     assert r"--config.env=a\ b --run_dir=gs://bucket/run  --coordinator=auto" in launched
 
 

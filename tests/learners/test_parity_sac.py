@@ -105,10 +105,7 @@ def test_one_update_equals_torchs():
         learned, make_hyper(config), batch, None, key
     )
 
-    noise = [
-        torch.tensor(np.float64(jax.random.normal(k, (BATCH, ACTIONS))))
-        for k in jax.random.split(key)
-    ]
+    noise = torch.tensor(np.float64(jax.random.normal(key, (2, BATCH, ACTIONS))))
     given = {
         field.name: torch.tensor(np.float64(getattr(batch, field.name)))
         for field in dataclasses.fields(batch)

@@ -206,21 +206,23 @@ def _insert_and_learn(
     replay, hyper = insert(state.replay, steps), state.hyper
     key, learn_key = jax.random.split(state.key)
 
-    def one(learned: Learned, key: jax.Array) -> tuple[Learned, Metrics]:
-        draw_key, update_key = jax.random.split(key)
+    def one(learned: Learned, draw_key: jax.Array, key: jax.Array) -> tuple[Learned, Metrics]:
         batch = divide(mesh, _draw(config, replay, demos, hyper.gamma, draw_key))
-        return update(learned, hyper, batch, guide, update_key)
+        return update(learned, hyper, batch, guide, key)
 
-    def learn(learned: Learned) -> tuple[Learned, Metrics]:
-        learned, metrics = jax.lax.scan(one, learned, jax.random.split(learn_key, config.updates))
-        return learned, jax.tree.map(lambda x: x.mean(axis=0), metrics)
-
-    def wait(learned: Learned) -> tuple[Learned, Metrics]:
-        _, shapes = jax.eval_shape(learn, learned)
-        return learned, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    def add(_: jax.Array, carry: tuple[Learned, Metrics, jax.Array]) -> tuple:
+        learned, sums, key = carry
+        key, draw_key, update_key = jax.random.split(key, 3)
+        learned, metrics = one(learned, draw_key, update_key)
+        return learned, jax.tree.map(jnp.add, sums, metrics), key
 
     warm = same_for_all(state.iteration) < config.warm_iterations
-    learned, metrics = jax.lax.cond(warm, wait, learn, state.learned)
+    shapes = jax.eval_shape(one, state.learned, state.key, state.key)[1]
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    # No round of the loop while it is warm: a condition would copy all that is learned.
+    due = jnp.where(warm, 0, config.updates)
+    learned, metrics, _ = jax.lax.fori_loop(0, due, add, (state.learned, none, learn_key))
+    metrics = jax.tree.map(lambda x: x / config.updates, metrics)
     iteration = state.iteration + 1
     broken = count_nonfinite((learned.actor, learned.critics, learned.log_alpha))
     metrics["learned"] = 1.0 - warm.astype(jnp.float32)

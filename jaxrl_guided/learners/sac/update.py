@@ -15,7 +15,7 @@ from jaxrl_guided.learners.guidance import Guidance
 from jaxrl_guided.learners.replay import Transitions
 from jaxrl_guided.learners.sac.config import Hyper, SACConfig
 from jaxrl_guided.learners.sac.state import Learned, Metrics
-from jaxrl_guided.networks.distributions import Categorical, Distribution
+from jaxrl_guided.networks.distributions import Categorical, Distribution, TanhNormal
 from jaxrl_guided.networks.soft import SoftNetwork
 
 _ADAM = optax.scale_by_adam()
@@ -54,9 +54,11 @@ def make_update(
     def update(
         learned: Learned, hyper: Hyper, batch: Transitions, guide: PyTree, key: jax.Array
     ) -> tuple[Learned, Metrics]:
-        next_key, actor_key = jax.random.split(key)
+        # One call for both: random numbers are a good part of a small update.
+        size = (2, len(batch.reward), network.action_size)
+        next_noise, noise = jax.random.normal(key, size)
         alpha = jnp.exp(learned.log_alpha)
-        target = soft_target(network, learned, batch, alpha, next_key)
+        target = soft_target(network, learned, batch, alpha, next_noise)
 
         def critic_loss(critics: PyTree) -> tuple[jax.Array, jax.Array]:
             values = _values_of(network, critics, batch.obs, batch.action)
@@ -64,7 +66,7 @@ def make_update(
 
         def actor_loss(actor: PyTree) -> tuple[jax.Array, Metrics]:
             policy = network.policy(actor, batch.obs)
-            value, entropy = _soft_value(network, learned.critics, batch.obs, policy, actor_key)
+            value, entropy = _soft_value(network, learned.critics, batch.obs, policy, noise)
             loss = -(value + alpha * entropy).mean()
             metrics = {"policy_loss": loss, "entropy": entropy.mean()}
             if guidance is not None:
@@ -93,16 +95,20 @@ def make_update(
 
 
 def soft_target(
-    network: SoftNetwork, learned: Learned, batch: Transitions, alpha: jax.Array, key: jax.Array
+    network: SoftNetwork, learned: Learned, batch: Transitions, alpha: jax.Array, noise: jax.Array
 ) -> jax.Array:
-    """`f32[B]`: r + γ^m (min Q(s', a') + α H), eq. 5 and 3."""
+    """`f32[B]`: r + γ^m (min Q(s', a') + α H), eq. 5 and 3.
+
+    Args:
+      noise: standard normal `f32[B, D]` that make a', not used for discrete actions.
+    """
     policy = network.policy(learned.actor, batch.next_obs)
-    value, entropy = _soft_value(network, learned.slow_critics, batch.next_obs, policy, key)
+    value, entropy = _soft_value(network, learned.slow_critics, batch.next_obs, policy, noise)
     return batch.reward + batch.discount * (value + alpha * entropy)
 
 
 def _soft_value(
-    network: SoftNetwork, critics: PyTree, obs: PyTree, policy: Distribution, key: jax.Array
+    network: SoftNetwork, critics: PyTree, obs: PyTree, policy: Distribution, noise: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Expected value of the lowest critic and entropy under the policy, `f32[B]` each.
 
@@ -112,7 +118,8 @@ def _soft_value(
         chances = jnp.exp(policy.log_probs())
         lowest = network.values(critics, obs, None).min(axis=0)
         return (chances * lowest).sum(axis=-1), policy.entropy()
-    raw = policy.sample(key)
+    assert isinstance(policy, TanhNormal)
+    raw = policy.at(noise)
     lowest = network.values(critics, obs, policy.action(raw)).min(axis=0)
     return lowest, -policy.log_prob(raw)
 
