@@ -12,7 +12,7 @@ import numpy as np
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.runtime.mesh import agree, replicated
 
-_OF_EVERY_ITERATION = ("learned", "reward", "nonfinite_params")
+_OF_EVERY_ITERATION = ("learned", "reward")
 """Metrics that do not come from updates."""
 
 HostMetrics = dict[str, np.ndarray]
@@ -24,7 +24,9 @@ class Chunk:
 
     Attributes:
       run: `(state, frozen, count i32[]) -> (state, metrics [max_iterations, …])`, with the first
-        `count` rows filled. `state` is donated, `frozen` is not.
+        `count` rows filled. `state` is donated, `frozen` is not. The metric `nonfinite_params`
+        counts the broken numbers of `state.trained` after the last iteration: parameters that break
+        earlier break the metrics of the next one.
       max_iterations: the longest chunk.
     """
 
@@ -58,7 +60,11 @@ def make_chunk(
             state, metrics = iterate(state, frozen)
             return state, {name: rows[name].at[row].set(metrics[name]) for name in rows}
 
-        return jax.lax.fori_loop(0, count, body, (state, empty))
+        state, rows = jax.lax.fori_loop(0, count, body, (state, empty))
+        broken = count_nonfinite(state.trained)
+        last = jnp.arange(max_iterations) == count - 1
+        rows["nonfinite_params"] = jnp.where(last, broken, 0.0)
+        return state, rows
 
     outputs = None
     if shardings is not None:
@@ -119,7 +125,7 @@ def iteration_of(state: Any) -> int:
 
 
 def count_nonfinite(params: PyTree) -> jax.Array:
-    """`f32[]`: how many numbers among the parameters are broken; the metric `nonfinite_params`."""
+    """`f32[]`: how many of the numbers are broken."""
     broken = [jnp.sum(~jnp.isfinite(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(params)]
     return sum(broken, jnp.float32(0))
 
@@ -158,7 +164,7 @@ def summarise(metrics: HostMetrics) -> dict[str, np.ndarray]:
             if episodes.any():
                 with np.errstate(invalid="ignore"):
                     summary[name.removesuffix("_sum")] = rows.sum(axis=0) / episodes
-        elif name == "episodes":
+        elif name in ("episodes", "nonfinite_params"):
             continue
         elif name in _OF_EVERY_ITERATION or "learned" not in metrics:
             summary[name] = rows.mean(axis=0)

@@ -19,6 +19,10 @@ class Counter:
     iteration: jax.Array
     total: jax.Array
 
+    @property
+    def trained(self):
+        return self.total
+
 
 def count(state, frozen):
     total = state.total * frozen + state.iteration
@@ -89,6 +93,19 @@ def test_a_broken_number_stops_the_run_naming_iteration_and_metric():
             on_chunk=lambda state, metrics, iteration: calls.append(iteration),
         )
     assert calls[-1] <= 5
+
+
+def test_parameters_that_break_in_a_chunks_last_iteration_are_found():
+    def breaks(state, frozen):
+        state, metrics = count(state, frozen)
+        total = jnp.where(state.iteration == 4, jnp.nan, state.total)
+        return dataclasses.replace(state, total=total), {"loss": metrics["total"]}
+
+    chunk = make_chunk(breaks, 4)
+    with pytest.raises(FloatingPointError, match="iteration 3: not finite: nonfinite_params"):
+        train(chunk, start(), 4, jnp.float32(1))
+    _, rows = chunk.run(start(), jnp.float32(1), np.int32(4))
+    np.testing.assert_array_equal(rows["nonfinite_params"], [0, 0, 0, 1])
 
 
 def test_broken_parameters_and_seeds_are_found():

@@ -49,6 +49,11 @@ class PPOState:
     key: jax.Array
     iteration: jax.Array
 
+    @property
+    def trained(self) -> PyTree:
+        """What must stay finite (`train`)."""
+        return self.policy.params
+
 
 @struct.dataclass
 class Rollout:

@@ -18,7 +18,6 @@ from jaxrl_guided.learners.replay import Replay, Steps, Transitions, draw, init_
 from jaxrl_guided.learners.sac.config import SACConfig, make_hyper
 from jaxrl_guided.learners.sac.state import Learned, Metrics, SACState
 from jaxrl_guided.learners.sac.update import init_learned, make_update
-from jaxrl_guided.learners.train import count_nonfinite
 from jaxrl_guided.networks.soft import SoftNetwork
 
 
@@ -126,9 +125,9 @@ def _collect(
     """Act for a chunk, parameters fixed; at random in the warm iterations."""
     warm = state.iteration < config.warm_iterations
 
-    def step(carry: PyTree, key: jax.Array) -> tuple[PyTree, tuple[Steps, Metrics]]:
+    def step(carry: PyTree, keys: jax.Array) -> tuple[PyTree, tuple[Steps, Metrics]]:
         env_state, obs, episodes = carry
-        random_key, policy_key = jax.random.split(key)
+        random_key, policy_key = keys
         unit = jnp.where(
             warm,
             network.from_env(uniform_action(env, random_key)),
@@ -143,7 +142,7 @@ def _collect(
     (env_state, obs, episodes), (steps, sums) = jax.lax.scan(
         step,
         (state.env_state, state.obs, state.episodes),
-        jax.random.split(act_key, config.chunk_steps),
+        jax.random.split(act_key, (config.chunk_steps, 2)),
     )
     state = dataclasses.replace(state, env_state=env_state, obs=obs, episodes=episodes, key=key)
     return state, steps, jax.tree.map(lambda x: x.sum(axis=0), sums)
@@ -224,9 +223,8 @@ def _insert_and_learn(
     learned, metrics, _ = jax.lax.fori_loop(0, due, add, (state.learned, none, learn_key))
     metrics = jax.tree.map(lambda x: x / config.updates, metrics)
     iteration = state.iteration + 1
-    broken = count_nonfinite((learned.actor, learned.critics, learned.log_alpha))
     metrics["learned"] = 1.0 - warm.astype(jnp.float32)
-    metrics |= sums | {"reward": steps.reward.mean(), "nonfinite_params": broken}
+    metrics |= sums | {"reward": steps.reward.mean()}
     if guidance is not None:
         progress = jnp.minimum(iteration / config.iterations, 1.0)
         guide = guidance.after_update(guide, metrics, progress)

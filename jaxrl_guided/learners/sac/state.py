@@ -19,16 +19,19 @@ class Learned:
       actor: parameters of the policy.
       critics, slow_critics: parameters with the critics on the first axis, and their slow copy.
       log_alpha: `f32[]`, logarithm of the temperature.
-      actor_opt, critic_opt, alpha_opt: states of the optimisers.
+      opt_state: of the optimiser of actor, critics and temperature.
     """
 
     actor: PyTree
     critics: PyTree
     slow_critics: PyTree
     log_alpha: jax.Array
-    actor_opt: PyTree
-    critic_opt: PyTree
-    alpha_opt: PyTree
+    opt_state: PyTree
+
+    @property
+    def trained(self) -> PyTree:
+        """What gradients change: actor, critics, temperature."""
+        return self.actor, self.critics, self.log_alpha
 
 
 @struct.dataclass
@@ -55,6 +58,11 @@ class SACState:
     guidance: PyTree
     key: jax.Array
     iteration: jax.Array
+
+    @property
+    def trained(self) -> PyTree:
+        """What must stay finite (`train`)."""
+        return self.learned.trained
 
     @property
     def policy(self) -> PyTree:

@@ -30,9 +30,7 @@ def init_learned(network: SoftNetwork, config: SACConfig, key: jax.Array) -> Lea
         critics=critics,
         slow_critics=jax.tree.map(jnp.array, critics),
         log_alpha=log_alpha,
-        actor_opt=_ADAM.init(actor),
-        critic_opt=_ADAM.init(critics),
-        alpha_opt=_ADAM.init(log_alpha),
+        opt_state=_ADAM.init((actor, critics, log_alpha)),
     )
 
 
@@ -74,21 +72,22 @@ def make_update(
                 loss, metrics = loss + extra, metrics | more
             return loss, metrics
 
-        (value_loss, value), grads = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
-        critics, critic_opt = _descend(
-            grads, learned.critics, learned.critic_opt, hyper.critic_rate
+        (value_loss, value), to_critics = jax.value_and_grad(critic_loss, has_aux=True)(
+            learned.critics
         )
-        grads, metrics = jax.grad(actor_loss, has_aux=True)(learned.actor)
-        actor, actor_opt = _descend(grads, learned.actor, learned.actor_opt, hyper.actor_rate)
+        to_actor, metrics = jax.grad(actor_loss, has_aux=True)(learned.actor)
         # d/d log α of α (entropy - wanted): α falls while there is more entropy than wanted.
-        grad = alpha * (metrics["entropy"] - wanted)
-        log_alpha, alpha_opt = _descend(
-            grad, learned.log_alpha, learned.alpha_opt, hyper.alpha_rate
+        to_alpha = alpha * (metrics["entropy"] - wanted)
+        steps, opt_state = _ADAM.update((to_actor, to_critics, to_alpha), learned.opt_state)
+        rates = (hyper.actor_rate, hyper.critic_rate, hyper.alpha_rate)
+        actor, critics, log_alpha = (
+            jax.tree.map(lambda p, step, rate=rate: p - rate * step, part, step)
+            for part, step, rate in zip(learned.trained, steps, rates, strict=True)
         )
         slow = jax.tree.map(
             lambda old, new: old + hyper.tau * (new - old), learned.slow_critics, critics
         )
-        learned = Learned(actor, critics, slow, log_alpha, actor_opt, critic_opt, alpha_opt)
+        learned = Learned(actor, critics, slow, log_alpha, opt_state)
         return learned, metrics | {"value": value, "value_loss": value_loss, "alpha": alpha}
 
     return update
@@ -130,9 +129,3 @@ def _values_of(network: SoftNetwork, critics: PyTree, obs: PyTree, action: jax.A
         return network.values(critics, obs, action)
     values = network.values(critics, obs, None)
     return jnp.take_along_axis(values, action[None, :, None], axis=-1)[..., 0]
-
-
-def _descend(grads: PyTree, params: PyTree, opt: PyTree, rate: jax.Array) -> tuple[PyTree, PyTree]:
-    """A step of Adam."""
-    updates, opt = _ADAM.update(grads, opt)
-    return jax.tree.map(lambda p, u: p - rate * u, params, updates), opt
