@@ -6,10 +6,10 @@
     python -m experiments.train --config.env=brax/reacher --config.options=backend=spring
 
 The run directory gets configuration, metrics, checkpoints, the final policies, a curve and a
-summary. A run that was stopped goes on with the same command and `--run_dir`. All devices share the
-work, whole seeds where their number allows it and environments else; on several machines start the
-same command on each (see `experiments/tpu_job.sh`). `--cell` and `--out` are how the grid
-`learners` calls it.
+summary. A run that was stopped goes on with the same command and `--run_dir`. Devices share the
+work, as many as divide it: whole seeds where their number allows it, environments else; on several
+machines start the same command on each (see `experiments/tpu_job.sh`). `--cell` and `--out` are how
+the grid `learners` calls it.
 """
 
 from absl import flags

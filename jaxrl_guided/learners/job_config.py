@@ -111,8 +111,7 @@ class TrainConfig:
         """What devices may divide within a seed: environments, and the items of a minibatch."""
         if self.algorithm == "sac":
             return self.sac.num_envs, self.sac.batch
-        items = self.ppo.num_envs if self.network.gru else self.ppo.batch
-        return self.ppo.num_envs, items // self.ppo.minibatches
+        return self.ppo.num_envs, self.ppo.minibatch_items(self.network.gru > 0)
 
     def make_env(self, num_envs: int) -> VectorEnv:
         """The environment.

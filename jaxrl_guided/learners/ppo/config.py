@@ -95,6 +95,10 @@ class PPOConfig:
         """Environment steps of one iteration."""
         return self.num_envs * self.rollout_steps
 
+    def minibatch_items(self, recurrent: bool) -> int:
+        """Items of a minibatch: steps, or whole sequences for a recurrent network."""
+        return (self.num_envs if recurrent else self.batch) // self.minibatches
+
     @property
     def iterations(self) -> int:
         """Iterations of the run; `steps_at(iterations) >= total_steps`."""

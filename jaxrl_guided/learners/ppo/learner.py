@@ -68,8 +68,7 @@ def make_ppo(
             f"ppo.num_envs {config.num_envs} does not divide into ppo.minibatches "
             f"{config.minibatches}, and network.gru needs the rollouts of environments whole"
         )
-    items = config.num_envs if network.recurrent else config.batch
-    check_division("ppo: a minibatch", items // config.minibatches, mesh)
+    check_division("ppo: a minibatch", config.minibatch_items(network.recurrent), mesh)
     optimiser = make_optimiser(config)
     update = make_update(network, config, optimiser, guidance, mesh)
 
