@@ -20,6 +20,45 @@ def check_layers(hidden: tuple[int, ...], activation: str) -> None:
         raise ValueError(f"network.activation must be one of {known}, not {activation!r}")
 
 
+@jax.custom_vjp
+def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """`x @ kernel` for `f32[..., K]` and `f32[K, M]`, with a faster gradient of the kernel on a CPU.
+
+    That gradient sums over the rows of both its factors, which XLA's products on a CPU do at half
+    their speed; with the transposed inputs in memory they do not.
+    """
+    return x @ kernel
+
+
+def _product_forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, PyTree]:
+    return x @ kernel, (x, kernel)
+
+
+def _product_backward(saved: PyTree, grad: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = saved
+    rows, grads = (y.reshape(-1, y.shape[-1]) for y in (x, grad))
+    if kernel.shape[-1] == 1:  # A product of a matrix and a vector is none of those.
+        return grad @ kernel.T, rows.T @ grads
+    to_kernel = jax.lax.platform_dependent(
+        rows,
+        grads,
+        cpu=lambda rows, grads: jax.lax.optimization_barrier(rows.T) @ grads,
+        default=lambda rows, grads: rows.T @ grads,
+    )
+    return grad @ kernel.T, to_kernel
+
+
+product.defvjp(_product_forward, _product_backward)
+
+
+class Linear(nnx.Linear):
+    """`x @ kernel + bias`."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        assert self.bias is not None
+        return product(x, self.kernel[...]) + self.bias[...]
+
+
 class MLP(nnx.Module):
     """Linear layers with orthogonal kernels; `gain` is that of the last one."""
 
@@ -30,7 +69,7 @@ class MLP(nnx.Module):
         # Zero-padded names: lists become integer keys, which sort as strings in some checkpoints.
         self.layers = nnx.Dict(
             {
-                f"layer_{i:02d}": nnx.Linear(
+                f"layer_{i:02d}": Linear(
                     sizes[i],
                     sizes[i + 1],
                     kernel_init=nnx.initializers.orthogonal(gains[i]),
@@ -61,7 +100,7 @@ class Convolutions(nnx.Module):
         gain = nnx.initializers.orthogonal(math.sqrt(2))
         self.layers = nnx.Dict(
             {
-                f"layer_{i:02d}": nnx.Linear(9 * before, after, kernel_init=gain, rngs=rngs)
+                f"layer_{i:02d}": Linear(9 * before, after, kernel_init=gain, rngs=rngs)
                 for i, (before, after) in enumerate(zip((first, *channels), channels, strict=False))
             }
         )

@@ -122,7 +122,9 @@ def make_soft_network(
     def values(critics: PyTree, obs: PyTree, unit: jax.Array | None) -> jax.Array:
         x = encode(obs)
         x = x if unit is None else jnp.concatenate([x, unit], axis=-1)
-        out = jax.vmap(lambda critic: nnx.merge(critic_graph, critic)(x))(critics)
+        # A copy for each critic: a batched product is faster than one that shares its input.
+        x = jnp.broadcast_to(x, (config.critics, *x.shape))
+        out = jax.vmap(lambda critic, x: nnx.merge(critic_graph, critic)(x))(critics, x)
         return out if discrete else out[..., 0]
 
     to_env, from_env = _scale(action_space)
