@@ -22,7 +22,7 @@ def check_layers(hidden: tuple[int, ...], activation: str) -> None:
 
 @jax.custom_vjp
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """`x @ kernel` for `f32[..., K]` and `f32[K, M]`, with a faster gradient of the kernel on a CPU.
+    """`x @ kernel` for `f32[..., K]` and `f32[K, M]`; on a CPU the kernel's gradient is faster.
 
     That gradient sums over the rows of both its factors, which XLA's products on a CPU do at half
     their speed; with the transposed inputs in memory they do not.
@@ -51,11 +51,16 @@ def _product_backward(saved: PyTree, grad: jax.Array) -> tuple[jax.Array, jax.Ar
 product.defvjp(_product_forward, _product_backward)
 
 
-class Linear(nnx.Linear):
-    """`x @ kernel + bias`."""
+class Linear(nnx.Module):
+    """`x @ kernel + bias`; the kernel is orthogonal at first, scaled by `gain`."""
+
+    def __init__(self, inputs: int, outputs: int, gain: float, rngs: nnx.Rngs) -> None:
+        # Keys are drawn as nnx.Linear draws them, so that a seed stays the same network.
+        kernel = nnx.initializers.orthogonal(gain)(rngs.params(), (inputs, outputs))
+        self.kernel = nnx.Param(kernel)
+        self.bias = nnx.Param(nnx.initializers.zeros(rngs.params(), (outputs,)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        assert self.bias is not None
         return product(x, self.kernel[...]) + self.bias[...]
 
 
@@ -69,12 +74,7 @@ class MLP(nnx.Module):
         # Zero-padded names: lists become integer keys, which sort as strings in some checkpoints.
         self.layers = nnx.Dict(
             {
-                f"layer_{i:02d}": Linear(
-                    sizes[i],
-                    sizes[i + 1],
-                    kernel_init=nnx.initializers.orthogonal(gains[i]),
-                    rngs=rngs,
-                )
+                f"layer_{i:02d}": Linear(sizes[i], sizes[i + 1], gains[i], rngs)
                 for i in range(len(sizes) - 1)
             }
         )
@@ -97,10 +97,9 @@ class Convolutions(nnx.Module):
     def __init__(
         self, channels: tuple[int, ...], first: int, activation: str, rngs: nnx.Rngs
     ) -> None:
-        gain = nnx.initializers.orthogonal(math.sqrt(2))
         self.layers = nnx.Dict(
             {
-                f"layer_{i:02d}": Linear(9 * before, after, kernel_init=gain, rngs=rngs)
+                f"layer_{i:02d}": Linear(9 * before, after, math.sqrt(2), rngs)
                 for i, (before, after) in enumerate(zip((first, *channels), channels, strict=False))
             }
         )

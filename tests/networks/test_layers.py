@@ -44,7 +44,7 @@ def test_members_have_their_own_gradients(axes):
 
 
 def test_linear_adds_its_bias():
-    layer = Linear(3, 2, rngs=nnx.Rngs(0))
+    layer = Linear(3, 2, 1.0, nnx.Rngs(0))
     layer.bias[...] = jnp.array([1.0, -2.0])
     x = jnp.arange(12.0).reshape(4, 3)
     np.testing.assert_allclose(layer(x), x @ layer.kernel[...] + jnp.array([1.0, -2.0]), atol=1e-5)
