@@ -1,6 +1,7 @@
 """What benchmarks share: flags, fair timing, the table that they print and the file they write.
 
 Results go to `benchmarks/results/NAME.json`; a `--quick` run goes there only when `--out` says so.
+A run of some cases (`--only`) leaves the file's other rows, with where and when they were measured.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 MAX_SPREAD = 0.05
 
 QUICK = flags.DEFINE_bool("quick", False, "About a minute: fewer and smaller cases.")
-ONLY = flags.DEFINE_string("only", None, "Regular expression: the cases to measure.")
+ONLY = flags.DEFINE_string("only", None, "Regular expression: the cases to measure; others stay.")
 OUT = flags.DEFINE_string("out", None, "JSON file to write; default benchmarks/results/NAME.json.")
 
 
@@ -139,6 +140,8 @@ def results_path(name: str) -> pathlib.Path | None:
 def write_results(name: str, rows: Sequence[Row], path: pathlib.Path | None) -> None:
     """Prints the rows as a table and, when `path` is given, writes them with date and machine.
 
+    With `--only` the rows of other cases in an existing file stay, each with its `origin`.
+
     Args:
       name: of the benchmark, as `clevr_env`.
       rows: at least one.
@@ -158,5 +161,24 @@ def write_results(name: str, rows: Sequence[Row], path: pathlib.Path | None) -> 
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
-        files.write_json(path, {"name": name, "date": date, **versions.snapshot(), "rows": records})
+        origin = {"date": date, **versions.snapshot()}
+        if ONLY.value and path.exists():
+            records = _among(files.read_json(path), records, origin)
+        files.write_json(path, {"name": name, **origin, "rows": records})
         print(f"wrote {path}")
+
+
+def _among(
+    old: Mapping[str, Any], records: Sequence[dict[str, Any]], origin: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The file's rows with those of the measured cases in their places or at the end."""
+    whence = {name: old[name] for name in origin}
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for row in old["rows"]:
+        came = row.get("origin", whence)
+        kept = {**row, "origin": came} if came != origin else row
+        cases.setdefault(row["case"], []).append(kept)
+    cases |= {row["case"]: [] for row in records}
+    for row in records:
+        cases[row["case"]].append(row)
+    return [row for rows in cases.values() for row in rows]

@@ -38,8 +38,19 @@ def render(record: dict[str, Any]) -> str:
     """
     if "columns" not in record:
         rows = [common.table_cells(row) for row in record["rows"]]
-        return f"{markdown_table(common.COLUMNS, rows)}\n{origin(record)}\n"
+        return f"{markdown_table(common.COLUMNS, rows)}\n{_origins(record)}\n"
     return f"**{record['title']}**\n\n{results_text(record)}"
+
+
+def _origins(record: dict[str, Any]) -> str:
+    """Where the rows come from, those that were measured apart by their cases."""
+    apart: dict[str, list[str]] = {}
+    for row in record["rows"]:
+        if "origin" in row:
+            cases = apart.setdefault(origin(row["origin"]), [])
+            cases += [row["case"]] * (row["case"] not in cases)
+    lines = [f"{'; '.join(cases)}: {whence}" for whence, cases in apart.items()]
+    return "  \n".join([*lines, f"{'All others: ' if lines else ''}{origin(record)}"])
 
 
 def _render_file(path: pathlib.Path) -> str:

@@ -1,5 +1,6 @@
 """Timing and the results files of benchmarks."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import jax
 import pytest
 from absl import flags
 
-from benchmarks import common
+from benchmarks import common, report
 from benchmarks.common import Row, Timing, measure_interleaved, results_path, write_results
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -24,7 +25,7 @@ def set_flags():
     values = flags.FLAGS
     if not values.is_parsed():
         values(["test"])
-    saved = {name: values[name].value for name in ("quick", "out")}
+    saved = {name: values[name].value for name in ("quick", "out", "only")}
     yield lambda **new: [setattr(values, name, value) for name, value in new.items()]
     for name, value in saved.items():
         setattr(values, name, value)
@@ -70,7 +71,8 @@ def test_measurement_needs_repeats(arguments):
         measure_interleaved({}, **arguments)
 
 
-def test_results_file(tmp_path, capsys):
+def test_results_file(set_flags, tmp_path, capsys):
+    set_flags(only=None)
     path = tmp_path / "new" / "clevr_env.json"
     write_results("clevr_env", [ROW], path)
     record = json.loads(path.read_text())
@@ -82,6 +84,36 @@ def test_results_file(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "1,234" in printed
     assert "mujoco" in printed
+
+
+def test_cases_measured_apart_stay_with_their_origin(set_flags, tmp_path, capsys):
+    path = tmp_path / "ppo.json"
+    first, second = (dataclasses.replace(ROW, case=case) for case in ("first", "second"))
+    set_flags(only=None)
+    write_results("ppo", [first, second], path)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"cpu": "another", "date": "2020-01-01"}))
+
+    set_flags(only="first")
+    write_results("ppo", [dataclasses.replace(first, ours=7.0)], path)
+    record = json.loads(path.read_text())
+    assert [row["case"] for row in record["rows"]] == ["first", "second"]
+    assert [row["ours"] for row in record["rows"]] == [7.0, ROW.ours]
+    assert record["cpu"] != "another"
+    assert "origin" not in record["rows"][0]
+    assert record["rows"][1]["origin"]["cpu"] == "another"
+    footer = report.render(record).splitlines()[-2:]
+    assert footer[0].startswith("second: 2020-01-01, another")
+    assert footer[1].startswith(f"All others: {record['date']}")
+
+    write_results("ppo", [dataclasses.replace(second, ours=8.0)], path)
+    record = json.loads(path.read_text())
+    assert [row["ours"] for row in record["rows"]] == [7.0, 8.0]
+    assert not any("origin" in row for row in record["rows"])
+
+    set_flags(only=None)
+    write_results("ppo", [second], path)
+    assert len(json.loads(path.read_text())["rows"]) == 1
 
 
 def test_quick_run_leaves_the_committed_file_alone(set_flags, tmp_path):
