@@ -8,25 +8,23 @@
 The run directory gets configuration, metrics, checkpoints, the final policies, a curve and a
 summary. A run that was stopped goes on with the same command and `--run_dir`. Devices share the
 work, as many as divide it: whole seeds where their number allows it, environments else; on several
-machines start the same command on each (see `experiments/tpu_job.sh`). `--cell` and `--out` are how
-the grid `learners` calls it.
+machines start the same command on each (see `experiments/tpu_job.sh`). The grid `learners` calls it
+with `--cell` and `--result`.
 """
 
 from absl import flags
 
 from jaxrl_guided.learners.presets import PRESETS
-from jaxrl_guided.runtime import app, config, devices
+from jaxrl_guided.runtime import app, cell_flags, config, devices
 
-_CELL = flags.DEFINE_string("cell", None, "JSON file with the whole configuration.")
-_OUT = flags.DEFINE_string("out", None, "JSON file for the result of a cell.")
-_CACHE = flags.DEFINE_string("compile_cache", None, "Directory for compiled programs.")
 _CONFIG = config.define(PRESETS)
 flags.adopt_module_key_flags(devices)
+flags.adopt_module_key_flags(cell_flags)
 
 
 def run() -> None:
     """Trains, evaluates and prints the summary."""
-    if _CELL.value or _OUT.value:
+    if cell_flags.given():
         _run_cell()
         return
     from jaxrl_guided.learners.build import prepare
@@ -49,16 +47,9 @@ def _run_cell() -> None:
     from jaxrl_guided.learners.job import summary_text
     from jaxrl_guided.learners.job_config import TrainConfig
     from jaxrl_guided.learners.standard import run_cell
-    from jaxrl_guided.runtime import compile_cache, files, signals
-    from jaxrl_guided.runtime.errors import UserError
 
-    if not (_CELL.value and _OUT.value):
-        raise UserError("--cell and --out need each other")
-    signals.end_with_parent()
-    settings = config.from_dict(TrainConfig, files.read_json(_CELL.value), "--cell")
-    if _CACHE.value:
-        compile_cache.enable(_CACHE.value)
-    print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, _OUT.value)))
+    settings, out = cell_flags.begin(TrainConfig)
+    print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, out)))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def run_cell(
       Stopped: by a signal; the same call goes on.
     """
     if out is not None:
-        files.check_new(out, "out")
+        files.check_new(out, "result")
     trained, expert = load_inputs(config, prior, data)
     read = hash_sources(prior if trained else None, data if expert else None)
     identity = cell_identity(config, read)

@@ -161,7 +161,7 @@ def run_backbone(
       Stopped: by a signal; the same call goes on.
     """
     if out is not None:
-        files.check_new(out, "out")
+        files.check_new(out, "result")
     episodes = load_data(data, config.env)
     with validation():
         config.prior.backbone.load(config.seed)
@@ -350,6 +350,6 @@ def run_in_processes(
     listed = record_sources(functools.partial(make_cells, wanted), None, data, results)
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
-        return cells.script_command(program, work, cell.id, wanted[cell.id], data=data, out=out)
+        return cells.script_command(program, work, cell.id, wanted[cell.id], data=data, result=out)
 
     return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)

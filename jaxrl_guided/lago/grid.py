@@ -67,7 +67,7 @@ def run_in_processes(
     """
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
-        paths = {"prior": prior, "data": data, "out": out}
+        paths = {"prior": prior, "data": data, "result": out}
         return cells.script_command(program, work, cell.id, wanted[cell.id], **paths)
 
     listed = record_sources(functools.partial(make_cells, wanted), prior, data, results)

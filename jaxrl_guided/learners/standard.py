@@ -84,7 +84,7 @@ def run_in_processes(
     """
 
     def command(cell: cells.Cell, out: Path) -> list[str]:
-        return cells.script_command(program, work, cell.id, TASKS[cell.id], out=out)
+        return cells.script_command(program, work, cell.id, TASKS[cell.id], result=out)
 
     return cells.run_grid(
         make_cells(), command, results, estimate_minutes=estimate_minutes, **options
@@ -98,7 +98,7 @@ def run_cell(config: TrainConfig, run_dir: PathLike | None, out: PathLike) -> di
       UserError: bad input, found before anything is written.
       Stopped: by a signal; the same call goes on.
     """
-    files.check_new(out, "out")
+    files.check_new(out, "result")
     job = prepare(config, len(config.seeds), devices=1)
     with rundir.open_run(run_dir, "cell", config) as run, catch_signals() as stop:
         result = run_job(job, run, stop)

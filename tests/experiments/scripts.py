@@ -11,7 +11,7 @@ import unittest.mock
 from absl import flags
 from absl.testing import flagsaver
 
-from jaxrl_guided.runtime import app, devices
+from jaxrl_guided.runtime import app, cell_flags, devices
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 NAMES = sorted(
@@ -36,7 +36,8 @@ def flags_of_the_entry_point():
     kept = {
         flag.name
         for module, defined in flags.FLAGS.flags_by_module_dict().items()
-        if module in (app.__name__, devices.__name__) or module.startswith("absl")
+        if module in (app.__name__, cell_flags.__name__, devices.__name__)
+        or module.startswith("absl")
         for flag in defined
     }
     others = {name: flags.FLAGS[name] for name in flags.FLAGS if name not in kept}

@@ -74,7 +74,7 @@ def test_a_cell_measures_everything_and_keeps_no_weights(tmp_path, data):
     assert not list(run.rglob("*.safetensors"))
     assert not (run / "work").exists()
     assert result_text(record).startswith("# nano (random), full\n\n- held-out Real: nll ")
-    with pytest.raises(UserError, match=f"--out={out} exists"):
+    with pytest.raises(UserError, match=f"--result={out} exists"):
         run_backbone(TINY, data, run, out)
 
 
@@ -231,6 +231,6 @@ def test_processes_get_their_cell_and_data(tmp_path, monkeypatch):
         f"--run_dir={work}/a-1",
         f"--compile_cache={work}/compiled",
         f"--data={tmp_path}/data",
-        f"--out={tmp_path}/results/a-1.json",
+        f"--result={tmp_path}/results/a-1.json",
     ]
     assert from_dict(BackboneCell, files.read_json(work / "a-1.json")) == TINY

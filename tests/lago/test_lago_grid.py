@@ -115,7 +115,7 @@ def test_processes_get_their_cell_and_everything_it_reads(tmp_path, prior, data,
         f"--compile_cache={work}/compiled",
         f"--prior={prior}",
         f"--data={data}",
-        f"--out={results}/b-2.json",
+        f"--result={results}/b-2.json",
     ]
     described = files.read_json(work / "b-2.json")
     assert from_dict(OnlineConfig, described) == wanted["b-2"]
@@ -242,7 +242,7 @@ def test_a_cell_writes_result_and_summary_and_a_second_call_is_refused(tmp_path,
     assert summary["final"] == record["final"]
     assert "# BC on toy/hard-sort, reward goal" in (tmp_path / "run" / "summary.md").read_text()
     before = out.read_bytes()
-    with pytest.raises(UserError, match=f"--out={out} exists"):
+    with pytest.raises(UserError, match=f"--result={out} exists"):
         run_cell(config, prior, data, tmp_path / "run", out)
     assert out.read_bytes() == before
 
