@@ -87,17 +87,22 @@ def devices(count):
 
 
 DIVIDED = (*SMALL, "--config.ppo.total_steps=1536", "--config.ppo.num_envs=8")
+DIVIDED_SAC = (*SMALL, "--config.algorithm=sac", "--config.sac.total_steps=512")
+DIVIDED_SAC += ("--config.sac.num_envs=8", "--config.sac.batch=16")
+
+
+def on_one_device(path, arguments):
+    """The run that two processes of four devices are compared with."""
+    run(path, "train", *arguments, "--devices=1", f"--run_dir={path / 'run'}")
+    return path / "run"
 
 
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory):
-    """The run that two processes of four devices are compared with."""
-    path = tmp_path_factory.mktemp("one")
-    run(path, "train", *DIVIDED, "--devices=1", f"--run_dir={path / 'run'}")
-    return path / "run"
+    return on_one_device(tmp_path_factory.mktemp("one"), DIVIDED)
 
 
-def start_two(path, run_dir, separate=False):
+def start_two(path, run_dir, arguments=DIVIDED, separate=False):
     """Two processes of four devices each, in directories of their own if `separate`."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -105,7 +110,7 @@ def start_two(path, run_dir, separate=False):
     where = ("--processes=2", f"--coordinator=localhost:{port}")
     return [
         subprocess.Popen(
-            command("train", *DIVIDED, run_dir, *where, f"--process={i}"),
+            command("train", *arguments, run_dir, *where, f"--process={i}"),
             cwd=path / str(i) if separate else path,
             env=environment(path / "compiled") | devices(4),
             stdout=subprocess.PIPE,
@@ -130,6 +135,15 @@ def test_two_processes_are_one_run(tmp_path, one_device):
     close(tmp_path / "run", one_device)
     session = json.loads((tmp_path / "run" / "versions.json").read_text())
     assert len(session) == 1
+
+
+def test_two_processes_are_one_run_of_sac(tmp_path):
+    (tmp_path / "one").mkdir()
+    expected = on_one_device(tmp_path / "one", DIVIDED_SAC)
+    processes = start_two(tmp_path, f"--run_dir={tmp_path / 'run'}", DIVIDED_SAC)
+    outputs = [process.communicate(timeout=600) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    close(tmp_path / "run", expected)
 
 
 def test_a_job_goes_on_after_a_preemption(tmp_path, one_device):
