@@ -71,6 +71,7 @@ def mujoco_candidate() -> Callable[[], np.ndarray]:
 
 def run() -> None:
     """Measures, prints and writes."""
+    common.check_only()
     core = common.pin_to_core()
     batches = QUICK_BATCHES if common.QUICK.value else BATCHES
     candidates: dict[str, Callable[[], object]] = {"mujoco": mujoco_candidate()}

@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import os
 import pathlib
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxrl_guided.runtime import files, versions
+from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.markdown import number, verdict
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -128,6 +130,29 @@ def table_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 COLUMNS = ("case", "metric", "ours", "peers", "goal", "met", "note")
+
+
+def check_only(names: Sequence[str] = ()) -> None:
+    """Before any work: `--only` must fit one of the cases' names; without names there are no parts.
+
+    Raises:
+      UserError: it does not, or is no regular expression.
+    """
+    if ONLY.value is None:
+        return
+    if not names:
+        raise UserError("--only: this benchmark is measured whole; leave it out")
+    try:
+        found = any(map(fits, names))
+    except re.error as error:
+        raise UserError(f"--only={ONLY.value} is no regular expression: {error}") from error
+    if not found:
+        raise UserError(f"--only={ONLY.value} fits none of: {'; '.join(names)}")
+
+
+def fits(name: str) -> bool:
+    """Whether a case of this name is to be measured."""
+    return re.search(ONLY.value or "", name) is not None
 
 
 def results_path(name: str) -> pathlib.Path | None:

@@ -7,7 +7,6 @@ numbers, all of its results being used; a peer that does the same stands beside 
 import dataclasses
 import functools
 import importlib.util
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,7 +25,6 @@ from jaxrl_guided.learners.replay import Steps, draw, init_replay, insert
 from jaxrl_guided.learners.shuffle import shuffled
 from jaxrl_guided.networks.distributions import TanhNormal
 from jaxrl_guided.runtime import app
-from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.markdown import number
 
 NAME = "micro"
@@ -258,11 +256,9 @@ def measure(part: Part) -> common.Row:
 
 def run() -> None:
     """Measures, prints and writes."""
-    parts = [part for part in PARTS if re.search(common.ONLY.value or "", part.name)]
-    if not parts:
-        raise UserError(f"--only={common.ONLY.value} fits no part")
+    common.check_only([part.name for part in PARTS])
     common.pin_to_core()
-    rows = [measure(part) for part in parts]
+    rows = [measure(part) for part in PARTS if common.fits(part.name)]
     common.write_results(NAME, rows, common.results_path(NAME))
 
 

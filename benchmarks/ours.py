@@ -127,7 +127,7 @@ class Ours(protocol.Contender):
     def _evaluate(self, policy: PyTree) -> jax.Array:
         """Mean return of greedy actions."""
         act = functools.partial(self.learner.act, policy, greedy=True)
-        memory = self.learner.memory(EPISODES) if isinstance(self.learner, PPO) else ()
+        memory = self.learner.memory(EPISODES)
         limit = self.task.get("max_steps", MAX_STEPS)
         key = jax.random.key(JUDGE_SEED)
         return evaluate(self._judge_env, act, key, limit, memory).returns.mean()

@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks import common, guided, race
 from jaxrl_guided.runtime import app
-from jaxrl_guided.runtime.errors import UserError
 
 NAME = "ppo"
 CARTPOLE_BAR = 475.0
@@ -101,11 +100,9 @@ CASES = (
 
 def run() -> None:
     """Measures, prints and writes."""
+    common.check_only([*(case.name for case in CASES), *(case.name for case in guided.cases())])
     rows = race.all_rows(race.race_all(CASES))
-    common.pin_to_core()
     rows += guided.rows()
-    if not rows:
-        raise UserError(f"--only={common.ONLY.value} fits no case")
     common.write_results(NAME, rows, common.results_path(NAME))
 
 

@@ -313,6 +313,7 @@ def measure_plan(plan: Plan, one_core: bool) -> list[common.Row]:
 
 def run() -> None:
     """Measures, prints and writes."""
+    common.check_only()
     plan = Plan(_BACKBONE.value, 8, FULL_CASES, repeats=5)
     if common.QUICK.value:
         plan = Plan(_BACKBONE.value, 2, QUICK_CASES, repeats=3)

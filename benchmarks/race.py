@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +105,7 @@ def race_all(cases: Sequence[Case]) -> list[Standing]:
     """
     if common.QUICK.value:
         cases = [shrink(case) for case in (cases if common.ONLY.value else cases[:1])]
-    cases = [case for case in cases if re.search(common.ONLY.value or "", case.name)]
+    cases = [case for case in cases if common.fits(case.name)]
     wanted = _wanted_peers()
     commands: dict[str, list[str]] = {}
     absent: dict[str, str] = {}

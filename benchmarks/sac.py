@@ -10,7 +10,6 @@ from typing import Any
 from benchmarks import common, race
 from benchmarks.standings import Standing
 from jaxrl_guided.runtime import app
-from jaxrl_guided.runtime.errors import UserError
 
 NAME = "sac"
 PENDULUM_BAR = -200.0
@@ -80,9 +79,8 @@ def _replay(standing: Standing) -> str:
 
 def run() -> None:
     """Measures, prints and writes."""
+    common.check_only([case.name for case in CASES])
     standings = race.race_all(CASES)
-    if not standings:
-        raise UserError(f"--only={common.ONLY.value} fits no case")
     rows = race.all_rows(standings) + flatness(standings)
     common.write_results(NAME, rows, common.results_path(NAME))
 

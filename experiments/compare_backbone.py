@@ -16,10 +16,11 @@ def run() -> None:
     from jaxrl_guided.lago.comparison import BackboneCell, result_text, run_backbone
     from jaxrl_guided.runtime.errors import UserError
 
-    if not cell_flags.given():
+    read = cell_flags.read(BackboneCell)
+    if read is None:
         raise UserError("--cell and --result are needed: start the grid lago_backbones")
-    cell, out = cell_flags.begin(BackboneCell)
-    print(result_text(run_backbone(cell, _DATA.value, app.RUN_DIR.value, out)))
+    cell, path = read
+    print(result_text(run_backbone(cell, _DATA.value, app.RUN_DIR.value, path)))
 
 
 if __name__ == "__main__":

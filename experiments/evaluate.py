@@ -12,10 +12,11 @@ from typing import Any
 from absl import flags
 
 from jaxrl_guided.lago import online
-from jaxrl_guided.lago.config import EvalConfig, check_level
+from jaxrl_guided.lago.config import check_level
 from jaxrl_guided.lago.judge import judge_policy
 from jaxrl_guided.lago.presets import PRESETS
 from jaxrl_guided.lago.stages import load_trained
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.markdown import markdown_table
@@ -47,7 +48,7 @@ def run() -> None:
         levels = tuple(_LEVELS.value or settings.eval_levels)
         for level in levels:
             check_level(settings.env, level)
-    judging = dataclasses.replace(settings, eval=EvalConfig(episodes=_EPISODES.value))
+    judging = dataclasses.replace(settings, eval=EvaluationConfig(episodes=_EPISODES.value))
     results: dict[str, Any] = {}
     if _ONLINE.value:
         policy = online.load_policy(settings, _ONLINE.value)

@@ -24,14 +24,17 @@ flags.adopt_module_key_flags(cell_flags)
 
 def run() -> None:
     """Trains, evaluates and prints the summary."""
-    if cell_flags.given():
-        _run_cell()
-        return
     from jaxrl_guided.learners.build import prepare
     from jaxrl_guided.learners.job import run_job, summary_text
+    from jaxrl_guided.learners.job_config import TrainConfig
+    from jaxrl_guided.learners.standard import run_cell
     from jaxrl_guided.runtime import rundir, signals
     from jaxrl_guided.runtime.mesh import is_leader
 
+    if cell := cell_flags.read(TrainConfig, _CONFIG):
+        settings, path = cell
+        print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
+        return
     settings, count = _CONFIG.build(), devices.start()
     with signals.catch_signals() as stop:
         job = prepare(settings, len(settings.seeds), count)
@@ -40,16 +43,6 @@ def run() -> None:
             result = run_job(job, run_dir, stop)
     if is_leader():
         print(summary_text(settings, result))
-
-
-def _run_cell() -> None:
-    """One cell of a grid."""
-    from jaxrl_guided.learners.job import summary_text
-    from jaxrl_guided.learners.job_config import TrainConfig
-    from jaxrl_guided.learners.standard import run_cell
-
-    settings, out = cell_flags.begin(TrainConfig)
-    print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, out)))
 
 
 if __name__ == "__main__":

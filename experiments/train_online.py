@@ -22,12 +22,11 @@ def run() -> None:
     """Trains and evaluates; prints the final success."""
     from jaxrl_guided.lago.cell import run_cell, summary_text
 
-    out = None
-    if cell_flags.given():
-        settings, out = cell_flags.begin(OnlineConfig)
-    else:
-        settings = _CONFIG.build(lambda given: PRESETS[_CONFIG.preset].settings(given.arm))
-    result = run_cell(settings, _PRIOR.value, _DATA.value, app.RUN_DIR.value, out)
+    settings, path = cell_flags.read(OnlineConfig, _CONFIG) or (
+        _CONFIG.build(lambda given: PRESETS[_CONFIG.preset].settings(given.arm)),
+        None,
+    )
+    result = run_cell(settings, _PRIOR.value, _DATA.value, app.RUN_DIR.value, path)
     print(summary_text(settings, result))
 
 

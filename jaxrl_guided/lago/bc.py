@@ -16,6 +16,7 @@ from jaxrl_guided.learners.normaliser import init_normaliser, normalise, update_
 from jaxrl_guided.learners.ppo import Policy
 from jaxrl_guided.networks.actor_critic import Network
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.ranges import COUNT, POSITIVE, check
 
 Batch = tuple[PyTree, jax.Array]
 """Observations and actions `[M, …]`."""
@@ -41,11 +42,8 @@ class BCConfig:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if not getattr(self, field.name) > 0:
-                raise ValueError(
-                    f"bc.{field.name} must be positive, not {getattr(self, field.name)}"
-                )
+        check(self, COUNT, "episodes", "updates", "batch", part="bc.")
+        check(self, POSITIVE, "learning_rate", part="bc.")
 
 
 def expert_steps(episodes: Episodes, held_out: np.ndarray) -> tuple[Batch, Batch]:

@@ -18,7 +18,7 @@ from jaxrl_guided.backbones.presets import PRESETS
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import BackboneChoice, freeze
-from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, PriorConfig
+from jaxrl_guided.lago.config import OnlineConfig, PriorConfig
 from jaxrl_guided.lago.following import instruction_following
 from jaxrl_guided.lago.judge import judge_prior, judge_random
 from jaxrl_guided.lago.presets import FULL
@@ -26,11 +26,13 @@ from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
 from jaxrl_guided.lago.stages import load_data, load_trained, train_prior
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import validation
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.metrics import read_metrics
+from jaxrl_guided.runtime.ranges import COUNT, check, check_choice
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped, catch_signals
 
@@ -107,13 +109,10 @@ class BackboneCell:
     states: int = 1000
 
     def __post_init__(self) -> None:
-        if self.row not in ROWS:
-            raise ValueError(f"row must be one of {', '.join(ROWS)}, not '{self.row}'")
+        check_choice(self, "row", ROWS)
         if not self.rates or min(self.rates) <= 0:
             raise ValueError(f"rates must be positive factors, not {self.rates}")
-        for name in ("trial_updates", "episodes", "states"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check(self, COUNT, "trial_updates", "episodes", "states")
 
     @property
     def seed(self) -> int:
@@ -276,7 +275,7 @@ def _judge(config: BackboneCell, episodes: Episodes, prior: Path, level: str) ->
         arm="prior",
         seeds=(config.seed,),
         horizon=episodes.metadata["horizon"],
-        eval=EvalConfig(episodes=config.episodes),
+        eval=EvaluationConfig(episodes=config.episodes),
     )
     frozen = freeze(trained.spec, trained.prior, trained.tokenizer, instructions.texts)
     acted = judge_prior(online, trained.spec, frozen, level)

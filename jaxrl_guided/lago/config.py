@@ -11,9 +11,18 @@ from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 from jaxrl_guided.runtime.config import to_dict
+from jaxrl_guided.runtime.ranges import (
+    COUNT,
+    POSITIVE,
+    POSITIVE_SHARE,
+    PROPER_SHARE,
+    check,
+    check_choice,
+)
 
 REWARDS = ("goal", "distance")
 FINETUNE = get_args(Finetune)
@@ -74,10 +83,8 @@ class DataConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ValueError(f"episodes must be at least 1, not {self.episodes}")
-        if not 0 <= self.random_fraction < 1:
-            raise ValueError(f"random_fraction must be in [0, 1), not {self.random_fraction}")
+        check(self, COUNT, "episodes")
+        check(self, PROPER_SHARE, "random_fraction")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,33 +106,8 @@ class PriorConfig:
     sft: SFTConfig = dataclasses.field(default_factory=SFTConfig)
 
     def __post_init__(self) -> None:
-        for name, choices in (("history", ("episode", "none")), ("finetune", FINETUNE)):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
-                )
-
-
-@dataclasses.dataclass(frozen=True)
-class EvalConfig:
-    """How policies are judged.
-
-    Attributes:
-      episodes: of the final evaluation, for each level and seed; the same ones for every arm.
-      curve_points: evaluations on the way, equally spaced; checkpoints are saved with them.
-      curve_episodes: episodes of each of these.
-    """
-
-    episodes: int = 1000
-    curve_points: int = 20
-    curve_episodes: int = 200
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) < 1:
-                raise ValueError(
-                    f"{field.name} must be at least 1, not {getattr(self, field.name)}"
-                )
+        check_choice(self, "history", ("episode", "none"))
+        check_choice(self, "finetune", FINETUNE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,18 +151,16 @@ class OnlineConfig:
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     guidance: GuidanceConfig = dataclasses.field(default_factory=GuidanceConfig)
     bc: BCConfig = dataclasses.field(default_factory=BCConfig)
-    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+    eval: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         for level in (self.level, *self.judge_levels):
             check_level(self.env, level)
-        if self.arm not in ARMS:
-            raise ValueError(f"arm must be one of {', '.join(ARMS)}, not '{self.arm}'")
-        if self.reward not in REWARDS:
-            raise ValueError(f"reward must be one of {', '.join(REWARDS)}, not '{self.reward}'")
-        for name in ("feature_size", "feature_scale", "horizon", "easy_steps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        check_choice(self, "arm", ARMS)
+        check_choice(self, "reward", REWARDS)
+        check(self, COUNT, "feature_size", "horizon", "easy_steps")
+        check(self, POSITIVE, "feature_scale")
+        check(self, POSITIVE_SHARE, "kickstart_end")
         # Whitening the smallest components would only make noise of them larger.
         most = (self.feature_size if self.features == "hashed" else MINILM_DIM) // 2
         if self.feature_components is not None and not 0 < self.feature_components <= most:
@@ -188,8 +168,6 @@ class OnlineConfig:
                 f"feature_components must be None or lie between 1 and {most}, half of the "
                 f"vector, not {self.feature_components}"
             )
-        if not 0 < self.kickstart_end <= 1:
-            raise ValueError(f"kickstart_end must be in (0, 1], not {self.kickstart_end}")
         if self.network.gru:
             raise ValueError(
                 f"network.gru must be 0, not {self.network.gru}: cloning reads single steps, and "
@@ -302,9 +280,7 @@ class LagoConfig:
         for name in ("pairs", "arms"):
             if not getattr(self, name):
                 raise ValueError(f"{name} must not be empty")
-        for name in ("seeds_per_cell", "seeds_per_long_cell"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check(self, COUNT, "seeds_per_cell", "seeds_per_long_cell")
         if self.online.bc.episodes > self.data.episodes:
             raise ValueError(
                 f"online.bc.episodes {self.online.bc.episodes} must not be above data.episodes "

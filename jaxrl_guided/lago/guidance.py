@@ -16,6 +16,7 @@ from jaxrl_guided.backbones.decoder import Prefix
 from jaxrl_guided.lago.prior import Prior, PriorSpec
 from jaxrl_guided.lago.scoring import OpenEpisodes, no_open_episodes, score
 from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE_SHARE, check, check_choice
 
 _CHOICES = {
     "schedule": ("constant", "linear", "cosine"),
@@ -48,21 +49,10 @@ class GuidanceConfig:
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"guidance.{name} must be one of {', '.join(choices)}, "
-                    f"not {getattr(self, name)!r}"
-                )
-        if not self.beta >= 0:
-            raise ValueError(f"guidance.beta must be at least 0, not {self.beta}")
-        if not 0 < self.schedule_end <= 1:
-            raise ValueError(f"guidance.schedule_end must be in (0, 1], not {self.schedule_end}")
-        if not 0 < self.prior_fraction <= 1:
-            raise ValueError(
-                f"guidance.prior_fraction must be in (0, 1], not {self.prior_fraction}"
-            )
-        if self.chunk_tokens < 1:
-            raise ValueError(f"guidance.chunk_tokens must be positive, not {self.chunk_tokens}")
+            check_choice(self, name, choices, part="guidance.")
+        check(self, NOT_NEGATIVE, "beta", part="guidance.")
+        check(self, POSITIVE_SHARE, "schedule_end", "prior_fraction", part="guidance.")
+        check(self, COUNT, "chunk_tokens", part="guidance.")
 
 
 @struct.dataclass

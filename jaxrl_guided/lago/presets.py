@@ -8,13 +8,13 @@ from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.config import (
     AloneConfig,
     DataConfig,
-    EvalConfig,
     LagoConfig,
     OnlineConfig,
     PriorConfig,
 )
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.sft import SFTConfig
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 
@@ -46,7 +46,7 @@ SMOKE = LagoConfig(
         ),
         network=NetworkConfig(hidden=(32,)),
         bc=BCConfig(episodes=500, updates=50),
-        eval=EvalConfig(episodes=32, curve_points=2, curve_episodes=32),
+        eval=EvaluationConfig(episodes=32, curve_points=2, curve_episodes=32),
     ),
     alone=AloneConfig(hidden=(32,)),
 )
@@ -80,7 +80,7 @@ DEMO = LagoConfig(
         TUNED,
         bc=BCConfig(episodes=1_280, updates=2_000),
         ppo=dataclasses.replace(TUNED.ppo, total_steps=65_536, num_envs=32),
-        eval=EvalConfig(episodes=400, curve_points=8, curve_episodes=100),
+        eval=EvaluationConfig(episodes=400, curve_points=8, curve_episodes=100),
     ),
     alone=ALONE,
 )

@@ -19,6 +19,7 @@ from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.decoder import Cache, Prefix
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 from jaxrl_guided.envs.types import PyTree
+from jaxrl_guided.runtime.ranges import COUNT, check, check_choice
 
 History = Literal["episode", "none"]
 Finetune = Literal["lora", "full", "frozen"]
@@ -50,14 +51,9 @@ class PriorSpec:
     lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
 
     def __post_init__(self) -> None:
-        for name in ("state_size", "num_actions", "horizon"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name, known in (("history", get_args(History)), ("finetune", get_args(Finetune))):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
+        check(self, COUNT, "state_size", "num_actions", "horizon")
+        check_choice(self, "history", get_args(History))
+        check_choice(self, "finetune", get_args(Finetune))
 
     @property
     def tokens_per_step(self) -> int:

@@ -29,6 +29,7 @@ from jaxrl_guided.lago.prior import (
     seed_key,
     split_trainable,
 )
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, PROPER_SHARE, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,25 +67,11 @@ class SFTConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_updates",
-            "batch_rows",
-            "row_steps",
-            "eval_every",
-            "eval_rows",
-            "patience",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"sft.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("warmup", "action_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"sft.{name} must be in [0, 1), not {getattr(self, name)}")
-        for name in ("lr", "backbone_lr", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"sft.{name} must be positive, not {getattr(self, name)}")
-        for name in ("weight_decay", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"sft.{name} must not be negative, but is {getattr(self, name)}")
+        counts = ("max_updates", "batch_rows", "row_steps", "eval_every", "eval_rows", "patience")
+        check(self, COUNT, *counts, part="sft.")
+        check(self, PROPER_SHARE, "warmup", "action_dropout", part="sft.")
+        check(self, POSITIVE, "lr", "backbone_lr", "max_grad_norm", part="sft.")
+        check(self, NOT_NEGATIVE, "weight_decay", "seed", part="sft.")
 
 
 @struct.dataclass

@@ -70,18 +70,16 @@ def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
 
 def _place(config: TrainConfig, members: int, devices: int) -> Placement:
     """On the devices asked for, or on as many as divide the work; those of all processes."""
-    mesh, num_envs = make_mesh(devices), config.num_envs
     if devices == 0 and jax.process_count() == 1:
-        available = mesh.size
-        used = max(n for n in range(1, available + 1) if _divides(config, members, n))
-        if used < available:
+        available = jax.device_count()
+        devices = max(n for n in range(1, available + 1) if _divides(config, members, n))
+        if devices < available:
             print(
-                f"{used} of {available} devices share the work: more would divide neither "
-                f"{members} seeds nor {num_envs} environments and their minibatches",
+                f"{devices} of {available} devices share the work: more would divide neither "
+                f"{members} members nor {config.num_envs} environments and their minibatches",
                 file=sys.stderr,
             )
-            mesh = make_mesh(used)
-    return Placement(mesh, members, num_envs)
+    return Placement(make_mesh(devices), members, config.num_envs)
 
 
 def _divides(config: TrainConfig, members: int, devices: int) -> bool:
@@ -102,6 +100,6 @@ def _check_memory(sac: SAC, demos: Replay | None, placement: Placement) -> None:
     if needed > limit:
         raise UserError(
             f"sac.replay_capacity {sac.config.replay_capacity:,} needs {needed / 2**30:,.1f} GiB "
-            f"for {placement.members} seeds on each of {placement.mesh.size} devices, {device} has "
-            f"{limit / 2**30:,.1f}"
+            f"for {placement.members} members on each of {placement.mesh.size} devices, {device} "
+            f"has {limit / 2**30:,.1f}"
         )

@@ -1,13 +1,34 @@
 """Evaluation of a policy: one episode in each environment, inside jit."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl_guided.envs.population import any_of_all
 from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import succeeded
+from jaxrl_guided.runtime.ranges import COUNT, check
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """How policies are judged, each on the same episodes.
+
+    Attributes:
+      episodes: of the final evaluation, for each seed.
+      curve_points: evaluations on the way, equally spaced; checkpoints are saved with them.
+      curve_episodes: episodes of each of these.
+    """
+
+    episodes: int = 1000
+    curve_points: int = 20
+    curve_episodes: int = 200
+
+    def __post_init__(self) -> None:
+        check(self, COUNT, "episodes", "curve_points", "curve_episodes")
 
 
 @struct.dataclass
@@ -64,7 +85,7 @@ def evaluate(
 
     def unfinished(carry: PyTree) -> jax.Array:
         step, *_, results = carry
-        return (step < max_steps) & ~jnp.all(results.finished)
+        return (step < max_steps) & any_of_all(~results.finished)
 
     def advance(carry: PyTree) -> PyTree:
         count, key, memory, env_state, obs, results = carry

@@ -1,27 +1,25 @@
 """Training on one environment, several seeds side by side: train, evaluate, sum up."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
+from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.build import Job
-from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
-from jaxrl_guided.learners.job_config import EVALUATION_SEED, TrainConfig
-from jaxrl_guided.learners.ppo import PPO
+from jaxrl_guided.learners.job_config import TrainConfig
+from jaxrl_guided.learners.judge import judge_random, make_judge
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.markdown import markdown_table
-from jaxrl_guided.runtime.mesh import is_leader, replicated
+from jaxrl_guided.runtime.mesh import is_leader
 from jaxrl_guided.runtime.plots import learning_curves
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
-from jaxrl_guided.runtime.stats import bootstrap, iqm
+from jaxrl_guided.runtime.stats import mean_text, middle_text
 
 POLICY = "policy"
 """Directory of the final policies within a run."""
@@ -76,7 +74,7 @@ def train_members(
         config.evaluation.curve_points,
         "return",
     )
-    judge_often = make_judge(job, config.evaluation.curve_episodes)
+    judge_often = make_judge(job, config.evaluation.curve_episodes, sampled=False)
     judge = make_judge(job, config.evaluation.episodes)
 
     def start(seed: jax.Array, changes: dict[str, jax.Array]) -> Any:
@@ -120,72 +118,6 @@ def draw_returns(
     floor = {"uniform random": result["random"]["return"][0]}
     path, ylabel = run.path / "curve.png", "return of greedy actions"
     learning_curves(curves, path, config.env, ylabel, levels=floor)
-
-
-def make_judge(job: Job, episodes: int) -> Callable[[PyTree], dict[str, list[float]]]:
-    """A function from the policies of all seeds to their numbers, a list over seeds each.
-
-    `return`, `length` and, where the environment reports it, `success` are means over episodes of
-    greedy actions; `sampled_return` is that of sampled ones.
-    """
-    config, learner = job.config, job.learner
-    env = config.make_env(episodes)
-    memory = learner.memory(episodes) if isinstance(learner, PPO) else ()
-
-    def run(policy: PyTree) -> dict[str, jax.Array]:
-        key = jax.random.key(EVALUATION_SEED)
-        greedy, sampled = (
-            evaluate(
-                env,
-                functools.partial(learner.act, policy, greedy=mode),
-                key,
-                config.evaluation.max_steps,
-                memory,
-            )
-            for mode in (True, False)
-        )
-        numbers = {"return": greedy.returns, "length": greedy.length}
-        if reports_success(env):
-            numbers["success"] = greedy.success
-        numbers["sampled_return"] = sampled.returns
-        return {name: values.mean() for name, values in numbers.items()}
-
-    program = jax.jit(jax.vmap(run), out_shardings=replicated(job.placement.mesh))
-    return lambda policy: {k: np.asarray(v).tolist() for k, v in program(policy).items()}
-
-
-def judge_random(config: TrainConfig) -> dict[str, list[float]]:
-    """Returns of uniform random actions on the episodes of the final evaluation."""
-    env = config.make_env(config.evaluation.episodes)
-
-    def choose(key: jax.Array, obs: PyTree) -> jax.Array:
-        del obs
-        return uniform_action(env, key)
-
-    def run(key: jax.Array) -> jax.Array:
-        results = evaluate(env, stateless(choose), key, config.evaluation.max_steps)
-        return results.returns.mean()
-
-    return {"return": [float(jax.jit(run)(jax.random.key(EVALUATION_SEED)))]}
-
-
-def reports_success(env: VectorEnv) -> bool:
-    """Whether `info` has `success`."""
-    assert not isinstance(env.action_space, Dict)
-    state, _ = jax.eval_shape(env.reset, jax.random.key(0))
-    shape = (env.num_envs, *env.action_space.shape)
-    action = jax.ShapeDtypeStruct(shape, env.action_space.dtype)
-    return "success" in jax.eval_shape(env.step, state, action)[1].info
-
-
-def mean_text(values: Sequence[float]) -> str:
-    """Mean over seeds with its interval, where there are at least two."""
-    return f"{bootstrap(np.asarray(values)):.4g}" if len(values) > 1 else f"{values[0]:.4g}"
-
-
-def middle_text(values: Sequence[float]) -> str:
-    """Interquartile mean over seeds with its interval; empty below four, where it is the mean."""
-    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) > 3 else ""
 
 
 def summary_text(config: TrainConfig, result: dict[str, Any]) -> str:

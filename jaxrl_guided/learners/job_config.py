@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import VectorEnv
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 from jaxrl_guided.networks.soft import SoftNetworkConfig
 from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.ranges import COUNT, check
 
 EVALUATION_SEED = 2_000_000_000
 """Episodes of evaluations start from here, those of training never do."""
@@ -22,25 +24,21 @@ _BAD_OPTION = (TypeError, ArithmeticError, AttributeError, LookupError, Assertio
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-    """How policies are judged, each on the same episodes.
+class CappedEvaluation(EvaluationConfig):
+    """How policies are judged on any environment.
 
     Attributes:
-      episodes: of the final evaluation, for each seed.
       max_steps: cap on the length of an episode, for environments that have no limit of their own.
-      curve_points: evaluations on the way, equally spaced; checkpoints are saved with them.
-      curve_episodes: episodes of each of these.
     """
 
     episodes: int = 100
-    max_steps: int = 10_000
     curve_points: int = 10
     curve_episodes: int = 20
+    max_steps: int = 10_000
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) < 1:
-                raise ValueError(f"{field.name} must be at least 1")
+        super().__post_init__()
+        check(self, COUNT, "max_steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +62,7 @@ class TrainConfig:
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     soft: SoftNetworkConfig = dataclasses.field(default_factory=SoftNetworkConfig)
     sac: SACConfig = dataclasses.field(default_factory=lambda: SACConfig(100_000))
-    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    evaluation: CappedEvaluation = dataclasses.field(default_factory=CappedEvaluation)
     demos: str = added("")
 
     def __post_init__(self) -> None:
@@ -123,4 +121,6 @@ class TrainConfig:
             try:
                 return make(self.env, num_envs, **self.env_options())
             except _BAD_OPTION as error:  # from the depths of an environment's own code
+                if not self.options:
+                    raise
                 raise ValueError(f"options: {error}") from error

@@ -35,7 +35,7 @@ class Placement:
     def __post_init__(self) -> None:
         if self.members % self.mesh.size and self.num_envs % self.mesh.size:
             raise ValueError(
-                f"{self.mesh.size} devices divide neither {self.members} seeds nor num_envs "
+                f"{self.mesh.size} devices divide neither {self.members} members nor num_envs "
                 f"{self.num_envs}; choose multiples, or fewer devices"
             )
 

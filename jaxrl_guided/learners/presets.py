@@ -1,6 +1,6 @@
 """Named training runs for `experiments.train`."""
 
-from jaxrl_guided.learners.job_config import EvaluationConfig, TrainConfig
+from jaxrl_guided.learners.job_config import CappedEvaluation, TrainConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
@@ -40,7 +40,7 @@ SMOKE = TrainConfig(
     seeds=(0, 1),
     network=NetworkConfig(hidden=(16,)),
     ppo=PPOConfig(total_steps=512, num_envs=4, rollout_steps=16, epochs=2, minibatches=4),
-    evaluation=EvaluationConfig(episodes=8, curve_points=2, curve_episodes=4),
+    evaluation=CappedEvaluation(episodes=8, curve_points=2, curve_episodes=4),
 )
 """Everything once, in seconds."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_guided.learners.build import prepare
-from jaxrl_guided.learners.job import mean_text, middle_text, run_job
+from jaxrl_guided.learners.job import run_job
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.presets import BREAKOUT, CARTPOLE, PENDULUM
 from jaxrl_guided.runtime import cells, files, rundir
@@ -16,6 +16,7 @@ from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.files import PathLike
 from jaxrl_guided.runtime.plots import Panel, panels
 from jaxrl_guided.runtime.signals import catch_signals
+from jaxrl_guided.runtime.stats import mean_text, middle_text
 
 _MINATAR = ("Breakout", "Asterix", "Freeway", "SpaceInvaders")
 

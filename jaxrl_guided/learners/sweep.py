@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_guided.learners.build import Job, prepare
-from jaxrl_guided.learners.job import (
-    draw_returns,
-    mean_text,
-    middle_text,
-    train_members,
-)
+from jaxrl_guided.learners.job import draw_returns, train_members
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.ppo import Hyper as PPOHyper
 from jaxrl_guided.learners.sac import Hyper as SACHyper
@@ -21,6 +16,7 @@ from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.mesh import is_leader
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
+from jaxrl_guided.runtime.stats import mean_text, middle_text
 
 _MOST_CURVES = 8
 """In a picture: those of the best points."""

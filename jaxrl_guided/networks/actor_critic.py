@@ -21,6 +21,7 @@ from jaxrl_guided.networks.distributions import (
 from jaxrl_guided.networks.layers import ACTIVATIONS, GRU, MLP, Convolutions, check_layers
 from jaxrl_guided.networks.observations import make_encoder
 from jaxrl_guided.runtime.config import added
+from jaxrl_guided.runtime.ranges import NOT_NEGATIVE, POSITIVE, check, check_choice
 
 Memory = dict[str, jax.Array]
 """`f32[N, units]` of each recurrent layer, by its name."""
@@ -53,14 +54,11 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
-        if self.policy not in ("tanh", "clipped"):
-            raise ValueError(f"network.policy must be 'tanh' or 'clipped', not {self.policy!r}")
-        if self.initial_std <= 0:
-            raise ValueError(f"network.initial_std must be positive, not {self.initial_std}")
+        check_choice(self, "policy", ("tanh", "clipped"))
+        check(self, POSITIVE, "initial_std")
+        check(self, NOT_NEGATIVE, "gru")
         if min(self.conv, default=1) < 1:
-            raise ValueError(f"network.conv must be positive numbers, not {self.conv}")
-        if self.gru < 0:
-            raise ValueError(f"network.gru must be at least 0, not {self.gru}")
+            raise ValueError(f"conv must be positive numbers, not {self.conv}")
 
 
 @dataclasses.dataclass(frozen=True)

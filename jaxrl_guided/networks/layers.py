@@ -14,10 +14,10 @@ ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "silu": jax.nn.silu}
 def check_layers(hidden: tuple[int, ...], activation: str) -> None:
     """Raises ValueError for sizes or an activation that no network can have."""
     if not hidden or min(hidden) < 1:
-        raise ValueError(f"network.hidden must be positive sizes, not {hidden}")
+        raise ValueError(f"hidden must be positive sizes, not {hidden}")
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise ValueError(f"network.activation must be one of {known}, not {activation!r}")
+        raise ValueError(f"activation must be one of {known}, not {activation!r}")
 
 
 @jax.custom_vjp

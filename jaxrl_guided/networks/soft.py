@@ -18,6 +18,7 @@ from jaxrl_guided.envs.types import Box, Discrete, PyTree, Space
 from jaxrl_guided.networks.distributions import Categorical, Distribution, TanhNormal
 from jaxrl_guided.networks.layers import MLP, check_layers
 from jaxrl_guided.networks.observations import make_encoder
+from jaxrl_guided.runtime.ranges import COUNT, check
 
 LOG_STD_LOW, LOG_STD_HIGH = -5.0, 2.0
 """Range of the actor's logarithmic deviations, reached through a tanh."""
@@ -39,8 +40,7 @@ class SoftNetworkConfig:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
-        if self.critics < 1:
-            raise ValueError(f"network.critics must be at least 1, not {self.critics}")
+        check(self, COUNT, "critics")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,28 +14,26 @@ _RESULT = flags.DEFINE_string("result", None, "JSON file for the result of a cel
 _CACHE = flags.DEFINE_string("compile_cache", None, "Directory for compiled programs.")
 
 
-def given() -> bool:
-    """Whether the script is to run a cell.
+def read(kind: type[T], config_flags: config.ConfigFlags[T] | None = None) -> tuple[T, str] | None:
+    """The cell's configuration and the path of its result; None where the script runs no cell.
+
+    A cell ends with the grid that has started it.
+
+    Args:
+      config_flags: of the script; a cell brings all that they would say.
 
     Raises:
-      UserError: one of `--cell` and `--result` is given alone.
-    """
-    if bool(_CELL.value) != bool(_RESULT.value):
-        raise UserError("--cell and --result need each other")
-    return bool(_CELL.value)
-
-
-def begin(config_class: type[T]) -> tuple[T, str]:
-    """The cell's configuration and the path of its result; from now on it ends with the grid.
-
-    Raises:
-      UserError: the configuration cannot be read, or compiled programs cannot be kept.
+      UserError: one of `--cell` and `--result` is given alone, or the first with flags of the
+        configuration; it cannot be read, or compiled programs cannot be kept.
     """
     cell, result = _CELL.value, _RESULT.value
-    assert cell is not None
-    assert result is not None
-    signals.end_with_parent()
-    settings = config.from_dict(config_class, files.read_json(cell), "--cell")
     if _CACHE.value:
         compile_cache.enable(_CACHE.value)
-    return settings, result
+    if cell is None and result is None:
+        return None
+    if cell is None or result is None:
+        raise UserError("--cell and --result need each other")
+    if config_flags is not None and (given := config_flags.given()):
+        raise UserError(f"--cell holds the whole configuration; leave out {', '.join(given)}")
+    signals.end_with_parent()
+    return config.from_dict(kind, files.read_json(cell), "--cell"), result

@@ -238,7 +238,8 @@ def _leaves(cls: Any, config: Any, path: str = "") -> Iterator[_Leaf]:
 
 def meanings_of(cls: Any) -> dict[str, str]:
     """What the `Attributes:` part of a class's docstring says of each field, as a sentence."""
-    found: dict[str, str] = {}
+    base = cls.__base__
+    found = {} if base is object else meanings_of(base)
     _, _, attributes = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")
     for entry in re.split(r"\n(?=  \w)", "\n" + attributes.partition("\n\n")[0]):
         names, colon, text = " ".join(entry.split()).partition(": ")

@@ -40,8 +40,6 @@ def start() -> int:
         )
     else:
         _join(address, processes, process)
-    if _DEVICES.value > jax.device_count():
-        raise UserError(f"--devices={_DEVICES.value}: there are {jax.device_count()}")
     if _DEVICES.value and jax.process_count() > 1:
         raise UserError("--devices must be 0, all of them, where there are several processes")
     return _DEVICES.value

@@ -1,5 +1,6 @@
 """Small text and JSON files that are either whole or absent, local or remote (`gs://`)."""
 
+import contextlib
 import json
 import math
 import os
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import StorageError, UserError
 
 PathLike = str | os.PathLike[str]
 
@@ -32,14 +33,20 @@ def to_jsonable(value: Any) -> Any:
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Writes a file in one step: a reader (or a crash) sees the old content or the new one."""
+    """Writes a file in one step: a reader (or a crash) sees the old content or the new one.
+
+    Raises:
+      StorageError: it cannot be written.
+    """
     target = epath.Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text)
         temporary.replace(target)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def check_new(path: PathLike, flag: str) -> None:

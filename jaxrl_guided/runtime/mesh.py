@@ -20,7 +20,7 @@ def make_mesh(devices: int = 0) -> Mesh:
     """
     available = jax.device_count()
     if not 0 <= devices <= available:
-        raise ValueError(f"devices must be between 0 and {available}, not {devices}")
+        raise ValueError(f"--devices={devices} must lie between 0 and {available}")
     chosen = jax.devices()[: devices or available]
     return jax.make_mesh((len(chosen),), (DATA,), axis_types=(AxisType.Auto,), devices=chosen)
 

@@ -100,12 +100,13 @@ class RunDir(AbstractContextManager["RunDir"]):
         try:
             if not self.path.exists():
                 return
-            if not self.path.is_dir():
-                raise UserError(f"--run_dir={self.path} is a file; name a directory")
-            names = {entry.name for entry in self.path.iterdir()}
+            is_file = not self.path.is_dir()
+            names = set() if is_file else {entry.name for entry in self.path.iterdir()}
         except Exception as error:  # storages have exceptions of their own
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"--run_dir={self.path}: {reason}") from error
+        if is_file:
+            raise UserError(f"--run_dir={self.path} is a file; name a directory")
         strangers = [name for name in names if name != _LOCK and not name.endswith(".tmp")]
         if strangers and "config.json" not in names:
             raise UserError(

@@ -4,7 +4,7 @@ Resampling is over the first axis (seeds) only, so that what belongs to one seed
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.stats
@@ -103,3 +103,13 @@ def paired_t(ours: np.ndarray, theirs: np.ndarray, confidence: float = 0.95) -> 
     gains = ours - theirs
     half = scipy.stats.t.ppf((1 + confidence) / 2, len(gains) - 1) * scipy.stats.sem(gains)
     return Estimate(float(gains.mean()), float(gains.mean() - half), float(gains.mean() + half))
+
+
+def mean_text(values: Sequence[float]) -> str:
+    """Mean over seeds with its interval, where there are at least two."""
+    return f"{bootstrap(np.asarray(values)):.4g}" if len(values) > 1 else f"{values[0]:.4g}"
+
+
+def middle_text(values: Sequence[float]) -> str:
+    """Interquartile mean over seeds with its interval; empty below four, where it is the mean."""
+    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) > 3 else ""

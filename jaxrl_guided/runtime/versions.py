@@ -1,5 +1,6 @@
 """What a result depends on beside its configuration: code, packages and machine."""
 
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -20,9 +21,11 @@ def _git(*arguments: str) -> str | None:
         return None
 
 
+@functools.cache
 def git_revision() -> str:
     """Commit of this checkout, with `-dirty` when files differ from it; `unknown` without git.
 
+    That of the first call: a checkout may move on while a process works with what it had loaded.
     Results, which a grid rewrites while its cells run, do not count.
     """
     # A copy installed inside somebody's repository must not report that one's revision.

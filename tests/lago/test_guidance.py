@@ -38,13 +38,13 @@ def softmax(x):
 @pytest.mark.parametrize(
     "field, value, right",
     [
-        ("beta", -0.1, "at least 0"),
+        ("beta", -0.1, "at least 0 and finite in float32"),
         ("schedule", "step", "one of constant, linear, cosine"),
         ("schedule_end", 0.0, r"in \(0, 1\]"),
         ("loss", "kl", "one of nll, soft"),
         ("label", "mode", "one of argmax, sample"),
         ("prior_fraction", 1.5, r"in \(0, 1\]"),
-        ("chunk_tokens", 0, "positive"),
+        ("chunk_tokens", 0, "at least 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(field, value, right):

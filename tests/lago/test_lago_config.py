@@ -14,7 +14,6 @@ from jaxrl_guided.lago.config import (
     HARD_FAMILIES,
     AloneConfig,
     DataConfig,
-    EvalConfig,
     LagoConfig,
     OnlineConfig,
 )
@@ -22,6 +21,7 @@ from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
 from jaxrl_guided.lago.report import MEAN
 from jaxrl_guided.lago.rivals import FEW_SEEDS
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime.config import from_dict, to_dict
 
@@ -133,7 +133,7 @@ def test_trials_see_real_alone_and_seeds_of_their_own():
         ({"seeds": (1, 1)}, "seeds must be different"),
         ({"seeds": (-1,)}, "seeds must be different numbers from 0"),
         ({"seeds": (1_000_000_000,)}, "seeds must be different numbers from 0 to 999999999"),
-        ({"feature_size": -1}, "feature_size must be positive, not -1"),
+        ({"feature_size": -1}, "feature_size must be at least 1, not -1"),
         ({"feature_scale": 0.0}, "feature_scale must be positive"),
         ({"feature_components": 0}, "feature_components must be None or .* 1 and 192, .*, not 0"),
         ({"feature_components": 400}, "feature_components must be .* 192, .*, not 400"),
@@ -141,8 +141,8 @@ def test_trials_see_real_alone_and_seeds_of_their_own():
             {"features": "hashed", "feature_size": 8, "feature_components": 5},
             "feature_components must be .* between 1 and 4, half of the vector, not 5",
         ),
-        ({"horizon": 0}, "horizon must be positive, not 0"),
-        ({"easy_steps": -5}, "easy_steps must be positive"),
+        ({"horizon": 0}, "horizon must be at least 1, not 0"),
+        ({"easy_steps": -5}, "easy_steps must be at least 1"),
     ],
 )
 def test_an_online_run_that_makes_no_sense_is_refused(changes, message):
@@ -179,7 +179,7 @@ def test_sizes_out_of_range_are_refused():
     with pytest.raises(ValueError, match="random_fraction must be in"):
         DataConfig(random_fraction=1.0)
     with pytest.raises(ValueError, match="curve_points must be at least 1, not -2"):
-        EvalConfig(curve_points=-2)
+        EvaluationConfig(curve_points=-2)
 
 
 def test_every_field_of_the_main_job_is_explained():

@@ -15,9 +15,10 @@ from jaxrl_guided.lago.artifact import (
     save_prior,
 )
 from jaxrl_guided.lago.bc import BCConfig
-from jaxrl_guided.lago.config import EvalConfig, OnlineConfig, PriorConfig
+from jaxrl_guided.lago.config import OnlineConfig, PriorConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.sft import SFTConfig
+from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 from tests.lago.toy_env import NUM_ACTIONS, STATE, right_action
@@ -46,7 +47,7 @@ def online_config(**changes):
         ppo=PPOConfig(total_steps=128, num_envs=8, rollout_steps=4, minibatches=2, epochs=1),
         guidance=GuidanceConfig(loss="soft", beta=1.0),
         bc=BCConfig(episodes=40, updates=20, batch=16),
-        eval=EvalConfig(episodes=32, curve_points=2, curve_episodes=16),
+        eval=EvaluationConfig(episodes=32, curve_points=2, curve_episodes=16),
     )
     return dataclasses.replace(config, **changes)
 

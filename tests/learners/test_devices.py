@@ -142,18 +142,19 @@ def test_resume_in_a_new_process_is_bit_equal(tmp_path):
 
 def test_what_does_not_divide_is_refused():
     mesh = SimpleNamespace(size=8)
-    with pytest.raises(ValueError, match="8 devices divide neither 3 seeds nor num_envs 12"):
+    with pytest.raises(ValueError, match="8 devices divide neither 3 members nor num_envs 12"):
         Placement(mesh, 3, 12)
     with pytest.raises(ValueError, match="a minibatch of 64 does not divide among 24 devices"):
         learner("ppo", SimpleNamespace(size=24))
     with pytest.raises(ValueError, match=r"sac\.batch of 64 does not divide among 24 devices"):
         learner("sac", SimpleNamespace(size=24))
-    with pytest.raises(ValueError, match="devices must be between 0 and 1, not 2"):
+    with pytest.raises(ValueError, match="--devices=2 must lie between 0 and 1"):
         make_mesh(2)
 
 
 def test_as_many_devices_as_divide_the_work_share_it(monkeypatch, capsys):
     monkeypatch.setattr(build, "make_mesh", lambda n=0: SimpleNamespace(size=n or 8))
+    monkeypatch.setattr(build.jax, "device_count", lambda: 8)
     base = TrainConfig(seeds=(0, 1, 2), ppo=PPOConfig(num_envs=12, rollout_steps=4, minibatches=2))
     recurrent = dataclasses.replace(base, network=NetworkConfig(gru=8))
     sac = dataclasses.replace(base, algorithm="sac", sac=SACConfig(1_000, num_envs=20, batch=50))
@@ -161,5 +162,5 @@ def test_as_many_devices_as_divide_the_work_share_it(monkeypatch, capsys):
         placement = build._place(config, members, 0)
         assert placement.mesh.size == used
         assert (f"{used} of 8 devices share the work" in capsys.readouterr().err) == (used < 8)
-    with pytest.raises(ValueError, match="7 devices divide neither 3 seeds nor num_envs 12"):
+    with pytest.raises(ValueError, match="7 devices divide neither 3 members nor num_envs 12"):
         build._place(base, 3, 7)

@@ -18,7 +18,7 @@ from jaxrl_guided.learners import job
 from jaxrl_guided.learners.build import prepare
 from jaxrl_guided.learners.evaluate import uniform_action
 from jaxrl_guided.learners.job import run_job, summary_text
-from jaxrl_guided.learners.job_config import EvaluationConfig, TrainConfig
+from jaxrl_guided.learners.job_config import CappedEvaluation, TrainConfig
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.learners.presets import PRESETS, SMOKE
 from jaxrl_guided.learners.sac import SACConfig
@@ -171,7 +171,7 @@ def test_bad_configurations(changes, message):
 @pytest.mark.parametrize("name", ["episodes", "max_steps", "curve_points", "curve_episodes"])
 def test_evaluation_needs_at_least_one_of_each(name):
     with pytest.raises(ValueError, match=f"{name} must be at least 1"):
-        EvaluationConfig(**{name: 0})
+        CappedEvaluation(**{name: 0})
 
 
 @pytest.mark.parametrize(

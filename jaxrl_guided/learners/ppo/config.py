@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, check, check_choice
+
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig:
@@ -58,24 +60,13 @@ class PPOConfig:
     target_kl: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("total_steps", "num_envs", "rollout_steps", "epochs", "minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"ppo.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"ppo.{name} must be positive, not {getattr(self, name)}")
-        for name in ("value_weight", "entropy_weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"ppo.{name} must be at least 0, not {getattr(self, name)}")
-        for name in ("value_clip", "target_kl"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"ppo.{name} must be positive or None, not {value}")
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"ppo.{name} must be in [0, 1], not {getattr(self, name)}")
-        if self.schedule not in ("constant", "linear"):
-            raise ValueError(f"ppo.schedule must be 'constant' or 'linear', not {self.schedule!r}")
+        counts = ("total_steps", "num_envs", "rollout_steps", "epochs", "minibatches")
+        positive = ("learning_rate", "adam_epsilon", "max_grad_norm", "clip")
+        check(self, COUNT, *counts, part="ppo.")
+        check(self, POSITIVE, *positive, "value_clip", "target_kl", part="ppo.")
+        check(self, NOT_NEGATIVE, "value_weight", "entropy_weight", part="ppo.")
+        check(self, SHARE, "gamma", "gae_lambda", part="ppo.")
+        check_choice(self, "schedule", ("constant", "linear"), part="ppo.")
         self._check_minibatches()
 
     def _check_minibatches(self) -> None:

@@ -166,8 +166,8 @@ def _learn(
     )
     taken = metrics.pop("steps_taken")
     # The first step is always looked at, so that a run whose every step is left out shows why.
-    weight = jnp.maximum(taken, jnp.arange(config.optimiser_steps) == 0)
-    means = {name: jnp.sum(x * weight) / weight.sum() for name, x in metrics.items()}
+    counted = (taken > 0) | (jnp.arange(config.optimiser_steps) == 0)
+    means = {name: jnp.mean(x, where=counted) for name, x in metrics.items()}
     return params, opt_state, means | {"share_of_steps": taken.mean()}
 
 

@@ -5,12 +5,10 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from jaxrl_guided.runtime.config import added
-
-_SMALLEST, _LARGEST = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,29 +57,14 @@ class SACConfig:
     demo_share: float = added(0.0)
 
     def __post_init__(self) -> None:
-        for name in (
-            "replay_capacity",
-            "total_steps",
-            "num_envs",
-            "chunk_steps",
-            "batch",
-            "n_step",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"sac.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("updates_per_step", "actor_rate", "critic_rate", "initial_alpha"):
-            if not _SMALLEST <= getattr(self, name) <= _LARGEST:
-                raise ValueError(
-                    f"sac.{name} must be positive and finite in float32, not {getattr(self, name)}"
-                )
+        counts = ("replay_capacity", "total_steps", "num_envs", "chunk_steps", "batch", "n_step")
+        positive = ("updates_per_step", "actor_rate", "critic_rate", "initial_alpha")
+        check(self, COUNT, *counts, part="sac.")
+        check(self, POSITIVE, *positive, part="sac.")
+        check(self, NOT_NEGATIVE, "alpha_rate", "learning_starts", part="sac.")
+        check(self, SHARE, "gamma", "tau", "demo_share", part="sac.")
         if self.target_entropy is not None and not math.isfinite(self.target_entropy):
             raise ValueError(f"sac.target_entropy must be finite, not {self.target_entropy}")
-        for name in ("alpha_rate", "learning_starts"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"sac.{name} must be at least 0, not {getattr(self, name)}")
-        for name in ("gamma", "tau", "demo_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"sac.{name} must be in [0, 1], not {getattr(self, name)}")
         self._check_sizes()
 
     def _check_sizes(self) -> None:

@@ -35,6 +35,7 @@ class SAC:
       update: `(state, Steps, sums, frozen=None, demos=None) -> (state, Metrics)`: insertion, then
         all updates.
       iterate: `(state, frozen=None, demos=None) -> (state, Metrics)`, both in turn.
+      memory: `N -> ()`, there is none.
       act: `(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])`, the form of
         PPO's; the memory stays as it is.
     """
@@ -44,6 +45,7 @@ class SAC:
     collect: Callable[[SACState], tuple[SACState, Steps, Metrics]]
     update: Callable[..., tuple[SACState, Metrics]]
     iterate: Callable[..., tuple[SACState, Metrics]]
+    memory: Callable[[int], PyTree]
     act: Callable[..., tuple[PyTree, jax.Array]]
 
 
@@ -97,7 +99,9 @@ def make_sac(
     ) -> tuple[SACState, Metrics]:
         return update(*collect(state), frozen, demos)
 
-    return SAC(config, init, collect, update, iterate, functools.partial(act, network))
+    return SAC(
+        config, init, collect, update, iterate, lambda num_envs: (), functools.partial(act, network)
+    )
 
 
 def act(
