@@ -24,6 +24,7 @@ def run() -> None:
     from jaxrl_guided.runtime.mesh import is_leader
 
     train = _CONFIG.build()
+    _CONFIG.refuse(train.unread, f"algorithm {train.algorithm}")
     with errors.validation():
         settings = SweepConfig(train, tuple(_VARY.value))
     count = devices.start()

@@ -35,7 +35,9 @@ def run() -> None:
         settings, path = cell
         print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
         return
-    settings, count = _CONFIG.build(), devices.start()
+    settings = _CONFIG.build()
+    _CONFIG.refuse(settings.unread, f"algorithm {settings.algorithm}")
+    count = devices.start()
     with signals.catch_signals() as stop:
         job = prepare(settings, len(settings.seeds), count)
         name = settings.env.replace("/", "-")

@@ -19,12 +19,22 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Real vectors `dtype[shape]` between `low` and `high` (scalars or broadcastable arrays)."""
+    """Real vectors `dtype[shape]` between `low` and `high` (scalars or broadcastable arrays).
+
+    Raises:
+      ValueError: a lower bound is above its upper one.
+    """
 
     shape: tuple[int, ...]
     low: float | np.ndarray = -np.inf
     high: float | np.ndarray = np.inf
     dtype: Any = jnp.float32
+
+    def __post_init__(self) -> None:
+        if not np.all(np.asarray(self.low) <= np.asarray(self.high)):
+            raise ValueError(
+                f"low must nowhere be above high, but they are {self.low}, {self.high}"
+            )
 
     @property
     def bounded(self) -> bool:
@@ -62,6 +72,16 @@ class Dict:
 
 
 Space = Box | Discrete | MultiDiscrete | Dict
+
+
+def map_leaves(fn: Callable[..., Any], space: Space, *trees: PyTree) -> PyTree:
+    """Apply `fn(leaf_space, *leaves)` to every leaf of `space`; returns a nest like `space`."""
+    if isinstance(space, Dict):
+        return {
+            name: map_leaves(fn, sub, *(tree[name] for tree in trees))
+            for name, sub in space.spaces.items()
+        }
+    return fn(space, *trees)
 
 
 @struct.dataclass

@@ -8,7 +8,17 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl_guided.envs.population import any_of_all
-from jaxrl_guided.envs.types import Dict, PyTree, Space, TimeStep, VectorEnv
+from jaxrl_guided.envs.types import (
+    Box,
+    Dict,
+    Discrete,
+    MultiDiscrete,
+    PyTree,
+    Space,
+    TimeStep,
+    VectorEnv,
+    map_leaves,
+)
 
 
 @struct.dataclass
@@ -83,13 +93,17 @@ def vectorise(
         where starts are all alike or too dear to be drawn.
 
     Raises:
-      ValueError: `max_steps` is not a whole number from 1.
+      ValueError: `num_envs` or `max_steps` is not a whole number from 1, or observations are not
+        what their space says.
     """
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, not {num_envs}")
     if max_steps is not None:
         check_max_steps(max_steps)
     if not isinstance(cached_reset, bool):
         raise ValueError(f"cached_reset must be True or False, not {cached_reset!r}")
     state_like, obs_like = _common_types(single, action_space)
+    _check_observations(name, observation_space, obs_like)
 
     def reset_all(key: jax.Array) -> tuple[PyTree, PyTree]:
         inner, obs = jax.vmap(single.reset)(jax.random.split(key, num_envs))
@@ -141,6 +155,21 @@ def check_max_steps(max_steps: int) -> None:
     """Raises ValueError unless it is a whole number from 1."""
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
         raise ValueError(f"max_steps must be a whole number from 1, not {max_steps!r}")
+
+
+def _check_observations(name: str, space: Space, obs: PyTree) -> None:
+    """Raises ValueError where shapes or names differ: a normaliser would broadcast in silence."""
+
+    def check(leaf_space: Box | Discrete | MultiDiscrete, leaf: jax.ShapeDtypeStruct) -> None:
+        if leaf.shape != leaf_space.shape:
+            raise ValueError(
+                f"{name}: an observation of shape {leaf.shape} does not lie in {leaf_space}"
+            )
+
+    try:
+        map_leaves(check, space, obs)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{name}: observations {obs} do not lie in {space}") from error
 
 
 def _common_types(single: SingleEnv, action_space: Space) -> tuple[PyTree, PyTree]:

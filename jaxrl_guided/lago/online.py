@@ -31,7 +31,7 @@ from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import Chunk, make_chunk
 from jaxrl_guided.runtime import files
-from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.checkpoint import Checkpointer, save_alone
 from jaxrl_guided.runtime.config import from_dict
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import PathLike
@@ -136,8 +136,7 @@ def run_arm(
             policy, trained = _train(config, run, stop, policy, prior, frozen, clock)
             results |= trained
         assert policy is not None
-        with Checkpointer(run.path / POLICY, config.used(), keep=1) as policies:
-            policies.save(0, policy)
+        save_alone(run.path / POLICY, config.used(), policy)
         judge = functools.partial(judge_policy, config, policy)
     results["final"] = {level: judge(level) for level in config.eval_levels}
     results["seeds"] = list(config.seeds)

@@ -7,12 +7,14 @@ import sys
 import jax
 
 from jaxrl_guided.envs.dataset import load
+from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.placement import Placement
 from jaxrl_guided.learners.ppo import PPO, make_ppo
 from jaxrl_guided.learners.replay import Replay, nbytes
 from jaxrl_guided.learners.sac import SAC, make_sac
 from jaxrl_guided.learners.sac.demos import check_origin, demonstrations
+from jaxrl_guided.learners.sac.state import SACState
 from jaxrl_guided.networks.actor_critic import make_actor_critic
 from jaxrl_guided.networks.soft import make_soft_network
 from jaxrl_guided.runtime.errors import UserError, validation
@@ -49,23 +51,26 @@ def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
     """
     with validation():
         placement = _place(config, members, devices)
-    if config.algorithm == "ppo":
-        env = config.make_env(config.ppo.num_envs)
-        with validation():
-            network = make_actor_critic(env.observation_space, env.action_space, config.network)
-            ppo = make_ppo(env, network, config.ppo, mesh=placement.inner)
-        return Job(config, placement, ppo)
-    env = config.make_env(config.sac.num_envs)
-    demos = None
+    job = _learner(config, placement)
+    _check_memory(job)
+    return dataclasses.replace(job, demos=jax.device_put(job.demos, replicated(placement.mesh)))
+
+
+def _learner(config: TrainConfig, placement: Placement) -> Job:
+    """The learner on its environments, and the demonstrations that it needs."""
+    env = config.make_env(config.num_envs)
+    spaces = env.observation_space, env.action_space
     with validation():
-        soft = make_soft_network(env.observation_space, env.action_space, config.soft)
+        if config.algorithm == "ppo":
+            network = make_actor_critic(*spaces, config.network)
+            return Job(config, placement, make_ppo(env, network, config.ppo, mesh=placement.inner))
+        soft = make_soft_network(*spaces, config.soft)
         sac = make_sac(env, soft, config.sac, mesh=placement.inner)
-        if config.demos:
-            episodes = load(config.demos)
-            check_origin(episodes, config.env, config.env_options())
-            demos = demonstrations(episodes, env, soft)
-    _check_memory(sac, demos, placement)
-    return Job(config, placement, sac, jax.device_put(demos, replicated(placement.mesh)))
+        if not config.demos:
+            return Job(config, placement, sac)
+        episodes = load(config.demos)
+        check_origin(episodes, config.env, config.env_options())
+        return Job(config, placement, sac, demonstrations(episodes, env, soft))
 
 
 def _place(config: TrainConfig, members: int, devices: int) -> Placement:
@@ -87,19 +92,35 @@ def _divides(config: TrainConfig, members: int, devices: int) -> bool:
     return members % devices == 0 or all(size % devices == 0 for size in config.divisible)
 
 
-def _check_memory(sac: SAC, demos: Replay | None, placement: Placement) -> None:
-    """Raises UserError for a replay that a device cannot hold: allocating it may never end."""
-    state = jax.eval_shape(sac.init, jax.random.key(0))
-    needed = placement.members * nbytes(state.replay) / placement.mesh.size
-    needed += nbytes(demos) if demos is not None else 0
+def _check_memory(job: Job) -> None:
+    """Raises UserError for what a device cannot hold: allocating it may never end."""
+    mesh, members = job.placement.mesh, job.placement.members
+    needed = {name: members * nbytes(tree) / mesh.size for name, tree in _parts(job).items()}
+    needed["demonstrations"] = nbytes(job.demos)
     device = jax.local_devices()[0]
     limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None:  # devices without memory of their own share that of the machine
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        limit /= len(placement.mesh.local_devices)
-    if needed > limit:
+        limit /= len(mesh.local_devices)
+    largest = max(needed, key=needed.__getitem__)
+    if needed[largest] > limit:
         raise UserError(
-            f"sac.replay_capacity {sac.config.replay_capacity:,} needs {needed / 2**30:,.1f} GiB "
-            f"for {placement.members} members on each of {placement.mesh.size} devices, {device} "
-            f"has {limit / 2**30:,.1f}"
+            f"{largest} needs {needed[largest] / 2**30:,.1f} GiB for {members} members on each of "
+            f"{mesh.size} devices, {device} has {limit / 2**30:,.1f}"
         )
+
+
+def _parts(job: Job) -> dict[str, PyTree]:
+    """What is large of a member, as shapes, under the names of the sizes that make it so."""
+    config = job.config
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(job.learner.init, key)
+    _, *collected = jax.eval_shape(job.learner.collect, state)
+    episodes = config.evaluation.episodes
+    parts = {
+        f"{config.algorithm}.num_envs {config.num_envs:,}": (state.env_state, collected),
+        f"evaluation.episodes {episodes:,}": jax.eval_shape(config.make_env(episodes).reset, key),
+    }
+    if isinstance(state, SACState):
+        parts[f"sac.replay_capacity {config.sac.replay_capacity:,}"] = state.replay
+    return parts

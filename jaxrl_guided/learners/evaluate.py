@@ -10,7 +10,7 @@ from flax import struct
 from jaxrl_guided.envs.population import any_of_all
 from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import succeeded
-from jaxrl_guided.runtime.ranges import COUNT, check
+from jaxrl_guided.runtime.ranges import COUNT, INT32, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,7 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         check(self, COUNT, "episodes", "curve_points", "curve_episodes")
+        check(self, INT32, "episodes", "curve_points", "curve_episodes")
 
 
 @struct.dataclass

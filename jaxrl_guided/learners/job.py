@@ -13,7 +13,7 @@ from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.judge import judge_random, make_judge
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
-from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.checkpoint import Checkpointer, save_alone
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.mesh import is_leader
 from jaxrl_guided.runtime.plots import learning_curves
@@ -97,8 +97,7 @@ def train_members(
         state, curve = train_in_segments(
             plan, chunk, state, point, run, checkpoints, stop, clock, more
         )
-    with Checkpointer(run.home / POLICY, run.config, keep=1) as policies:
-        policies.save(0, state.policy)
+    save_alone(run.home / POLICY, run.config, state.policy)
     return {
         "final": judge(state.policy),
         "random": judge_random(config),

@@ -14,7 +14,7 @@ from jaxrl_guided.networks.actor_critic import NetworkConfig
 from jaxrl_guided.networks.soft import SoftNetworkConfig
 from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.errors import validation
-from jaxrl_guided.runtime.ranges import COUNT, check
+from jaxrl_guided.runtime.ranges import COUNT, INT32, check
 
 EVALUATION_SEED = 2_000_000_000
 """Episodes of evaluations start from here, those of training never do."""
@@ -39,6 +39,7 @@ class CappedEvaluation(EvaluationConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self, COUNT, "max_steps")
+        check(self, INT32, "max_steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,11 @@ class TrainConfig:
             if isinstance(found[name], float) and not math.isfinite(found[name]):
                 raise ValueError(f"options must be finite numbers, not '{option}'")
         return found
+
+    @property
+    def unread(self) -> tuple[str, str]:
+        """The parts that belong to the other algorithm."""
+        return ("network", "ppo") if self.algorithm == "sac" else ("soft", "sac")
 
     @property
     def num_envs(self) -> int:

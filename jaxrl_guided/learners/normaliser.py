@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl_guided.envs.types import Box, PyTree, Space
-from jaxrl_guided.networks.observations import map_leaves
+from jaxrl_guided.envs.types import Box, PyTree, Space, map_leaves
 
 _EPSILON = 1e-8
 _CLIP = 10.0

@@ -137,6 +137,7 @@ def draw(
     )
 
 
-def nbytes(replay: Replay) -> int:
-    """Bytes that the ring takes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(replay.steps))
+def nbytes(tree: PyTree) -> int:
+    """Bytes of all arrays, or shapes, in a tree; keys, which are small, are left out."""
+    leaves = [x for x in jax.tree.leaves(tree) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,10 @@ class SweepConfig:
                 numbers = [float(value) for value in values.split(",")]
             except ValueError as error:
                 raise ValueError(f"vary must be NAME=VALUE,VALUE, not '{axis}'") from error
-            if len(set(numbers)) < len(numbers) or not all(map(math.isfinite, numbers)):
-                raise ValueError(f"vary must have different finite numbers, not '{axis}'")
+            if len(set(map(np.float32, numbers))) < len(numbers) or not np.isfinite(numbers).all():
+                raise ValueError(
+                    f"vary must have finite numbers, different in float32, not '{axis}'"
+                )
             found.append((name, numbers))
         return found
 

@@ -38,14 +38,15 @@ def _product_backward(saved: PyTree, grad: jax.Array) -> tuple[jax.Array, jax.Ar
     x, kernel = saved
     rows, grads = (y.reshape(-1, y.shape[-1]) for y in (x, grad))
     if kernel.shape[-1] == 1:  # A product of a matrix and a vector is none of those.
-        return grad @ kernel.T, rows.T @ grads
-    to_kernel = jax.lax.platform_dependent(
-        rows,
-        grads,
-        cpu=lambda rows, grads: jax.lax.optimization_barrier(rows.T) @ grads,
-        default=lambda rows, grads: rows.T @ grads,
-    )
-    return grad @ kernel.T, to_kernel
+        to_kernel = rows.T @ grads
+    else:
+        to_kernel = jax.lax.platform_dependent(
+            rows,
+            grads,
+            cpu=lambda rows, grads: jax.lax.optimization_barrier(rows.T) @ grads,
+            default=lambda rows, grads: rows.T @ grads,
+        )
+    return (grad @ kernel.T).astype(x.dtype), to_kernel.astype(kernel.dtype)
 
 
 product.defvjp(_product_forward, _product_backward)

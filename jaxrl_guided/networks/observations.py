@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +10,6 @@ from jaxrl_guided.envs.types import Box, Dict, MultiDiscrete, PyTree, Space
 
 INSTRUCTION = "instruction"
 """Name of the `Discrete` leaf that is looked up in the table of text features."""
-
-
-def map_leaves(fn: Callable[..., Any], space: Space, *trees: PyTree) -> PyTree:
-    """Apply `fn(leaf_space, *leaves)` to every leaf of `space`; returns a nest like `space`."""
-    if isinstance(space, Dict):
-        return {
-            name: map_leaves(fn, sub, *(tree[name] for tree in trees))
-            for name, sub in space.spaces.items()
-        }
-    return fn(space, *trees)
 
 
 def make_encoder(

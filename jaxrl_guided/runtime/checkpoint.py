@@ -8,6 +8,7 @@ casts a wrong dtype in silence, fills modules by order alone and does not see a 
 import contextlib
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -21,12 +22,14 @@ from etils import epath
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.errors import StorageError, UserError
+from jaxrl_guided.runtime.mesh import agree, is_leader
 
 T = TypeVar("T")
 FORMAT = 1
 _ROOT = "state"  # orbax takes no bare array, so the state lies in a dictionary of this name
 _MAX_LISTED = 3
 _CHUNK_BYTES = 1 << 20
+_OF_THE_SYSTEM = re.compile(r"(RESOURCE_EXHAUSTED|NOT_FOUND|PERMISSION_DENIED|UNAVAILABLE)\b")
 
 
 def _manifest(state: Any) -> dict[str, str]:
@@ -139,8 +142,8 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
         try:
             saved = self._manager.save(step, args=arguments)
             self._manager.wait_until_finished()
-        except (OSError, ValueError) as error:  # of a full disk orbax makes a ValueError
-            if isinstance(error, ValueError) and "RESOURCE_EXHAUSTED" not in str(error):
+        except (OSError, ValueError) as error:  # of the system's errors orbax makes ValueErrors
+            if isinstance(error, ValueError) and not _OF_THE_SYSTEM.match(str(error)):
                 raise
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise StorageError(f"{self._directory} cannot be written: {reason}") from error
@@ -228,6 +231,22 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
         return UserError(
             f"checkpoint step {step} in {self._directory} is damaged; {advice} ({reason})"
         )
+
+
+def save_alone(directory: files.PathLike, config: Any, state: Any) -> None:
+    """Saves `state` as the one step, 0, in place of all that the directory has held.
+
+    Of several processes all must call it.
+
+    Raises:
+      StorageError: the directory cannot be written.
+    """
+    path = epath.Path(directory)
+    if is_leader() and path.exists():
+        path.rmtree()
+    agree(0, False)  # so that nobody begins before it is gone
+    with Checkpointer(path, config, keep=1) as checkpoints:
+        checkpoints.save(0, state)
 
 
 def _refuse(lines: list[str], what: str) -> None:

@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar, Union
 
 from absl import flags
@@ -288,6 +288,12 @@ class ConfigFlags(Generic[T]):
         changed = config_flags.get_override_values(self.flag_values[self.name])
         preset = ["--preset"] if self.flag_values["preset"].present else []
         return preset + [f"--{self.name}.{path}" for path in changed]
+
+    def refuse(self, parts: Collection[str], reader: str) -> None:
+        """Raises UserError for flags of parts of the configuration that `reader` does not read."""
+        unread = tuple(f"--{self.name}.{part}." for part in parts)
+        if found := [flag for flag in self.given() if flag.startswith(unread)]:
+            raise UserError(f"{reader} does not read {', '.join(found)}; leave it out")
 
     @property
     def preset(self) -> str:

@@ -1,5 +1,7 @@
 """Flags that say which devices, of which processes, share the work of a script."""
 
+import socket
+
 import jax
 from absl import flags
 
@@ -39,10 +41,25 @@ def start() -> int:
             f"--coordinator={address} needs --processes and --process, which must be below it"
         )
     else:
+        _check_address(address, process)
         _join(address, processes, process)
     if _DEVICES.value and jax.process_count() > 1:
         raise UserError("--devices must be 0, all of them, where there are several processes")
     return _DEVICES.value
+
+
+def _check_address(address: str, process: int) -> None:
+    """Refuses what the runtime dies of: no port, and one that is taken."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UserError(f"--coordinator={address} must be HOST:PORT")
+    if process == 0:
+        try:
+            socket.create_server(("", int(port))).close()
+        except OSError as error:
+            raise UserError(
+                f"--coordinator={address}: {error.strerror}; take another port"
+            ) from error
 
 
 def _join(

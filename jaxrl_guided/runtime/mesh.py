@@ -1,5 +1,7 @@
 """The devices that a run uses, of one process or of many, as a mesh."""
 
+import hashlib
+
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
@@ -38,6 +40,14 @@ def divided(mesh: Mesh, axis: int = 0) -> NamedSharding:
 def is_leader() -> bool:
     """Whether this process is the one that writes logs; a process alone is."""
     return jax.process_index() == 0
+
+
+def unanimous(text: str) -> bool:
+    """Whether all processes, which must call it together, have the same text."""
+    if jax.process_count() == 1:
+        return True
+    mine = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
+    return bool((np.asarray(multihost_utils.process_allgather(mine)) == mine).all())
 
 
 def agree(number: int, flag: bool) -> tuple[int, bool]:

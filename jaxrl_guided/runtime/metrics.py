@@ -17,7 +17,7 @@ FILE_NAME = "metrics.jsonl"
 
 def _lines(path: epath.Path) -> Iterator[dict[str, Any]]:
     """The complete lines of a metrics file. A last line cut by a crash is left out."""
-    text = path.read_text()
+    text = path.read_bytes().decode(errors="replace")
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         try:
             record = json.loads(line)

@@ -9,10 +9,19 @@ from etils import epath
 from jaxrl_guided.runtime.errors import StorageError, UserError
 from jaxrl_guided.runtime.files import PathLike
 
+_STORAGES = ("gs", "s3")
+
 
 def is_remote(path: PathLike) -> bool:
-    """Whether a path names a storage, as `gs://bucket/run`."""
-    return "://" in os.fspath(path)
+    """Whether a path names a storage, as `gs://bucket/run`.
+
+    Raises:
+      UserError: it names one that is not known.
+    """
+    scheme, found, _ = os.fspath(path).partition("://")
+    if found and scheme not in _STORAGES:
+        raise UserError(f"{os.fspath(path)} must be a local path or start with gs:// or s3://")
+    return bool(found)
 
 
 class Mirror:

@@ -16,6 +16,7 @@ class Range(NamedTuple):
 
 
 COUNT = Range(lambda x: x >= 1, "at least 1")
+INT32 = Range(lambda x: x < 2**31, "below 2**31")
 POSITIVE = Range(lambda x: _SMALLEST <= x <= _LARGEST, "positive and finite in float32")
 NOT_NEGATIVE = Range(lambda x: 0 <= x <= _LARGEST, "at least 0 and finite in float32")
 SHARE = Range(lambda x: 0 <= x <= 1, "in [0, 1]")

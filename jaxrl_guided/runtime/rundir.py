@@ -19,7 +19,7 @@ from etils import epath
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime import files, versions
 from jaxrl_guided.runtime.errors import UserError
-from jaxrl_guided.runtime.mesh import agree, is_leader
+from jaxrl_guided.runtime.mesh import agree, is_leader, unanimous
 from jaxrl_guided.runtime.mirror import Mirror, is_remote
 
 try:
@@ -29,6 +29,15 @@ except ImportError:  # a system without flock: directories are not locked there
 
 _MAX_LISTED = 5
 _LOCK = ".lock"
+_DIRECTORIES = ("checkpoints", "policy", "tensorboard")
+_FILES = (
+    "config.json",
+    "versions.json",
+    "metrics.jsonl",
+    "summary.json",
+    "summary.md",
+    "curve.png",
+)
 
 
 class RunDir(AbstractContextManager["RunDir"]):
@@ -107,12 +116,23 @@ class RunDir(AbstractContextManager["RunDir"]):
             raise UserError(f"--run_dir={self.path}: {reason}") from error
         if is_file:
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
+        self._check_kinds_of_parts()
         strangers = [name for name in names if name != _LOCK and not name.endswith(".tmp")]
         if strangers and "config.json" not in names:
             raise UserError(
                 f"--run_dir={self.path} exists and is no run directory (it has no config.json); "
                 "name another one"
             )
+
+    def _check_kinds_of_parts(self) -> None:
+        """Refuses a file where a directory will be written, and the reverse."""
+        for name in _DIRECTORIES:
+            part = self.path / name
+            if part.exists() and not part.is_dir():
+                raise UserError(f"{part} is in the way: it must be a directory")
+        for name in _FILES:
+            if (self.path / name).is_dir():
+                raise UserError(f"{self.path / name} is in the way: it must be a file")
 
     def _make_directory(self) -> None:
         try:
@@ -187,6 +207,8 @@ def open_run(path: files.PathLike | None, name: str, config: Any, remote: bool =
         no run directory, or in use by another process. Existing files are untouched.
     """
     alone = jax.process_count() == 1
+    if path is not None and not os.fspath(path):
+        raise UserError("--run_dir must name a directory, or be left out")
     if path is None:
         if not alone:
             raise UserError("--run_dir must be given where there are several processes")
@@ -200,6 +222,8 @@ def open_run(path: files.PathLike | None, name: str, config: Any, remote: bool =
 
 def _open_together(path: files.PathLike, config: Any) -> RunDir:
     """The first process opens the directory, and all learn whether it could."""
+    if not unanimous(config_lib.config_hash(config)):
+        raise UserError("all processes must have the same flags, but the configurations differ")
     if is_leader():
         try:
             run = RunDir(path, config)

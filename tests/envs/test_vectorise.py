@@ -35,6 +35,29 @@ def make(num_envs=3, single=None, **options):
     return vectorise("walk", single or walk(), num_envs, space, Discrete(2), **options)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        Dict({"x": Box((3,)), "two": Box(())}),
+        Dict({"x": Box((1,)), "three": Box(())}),
+        Box((1,)),
+    ],
+)
+def test_observations_must_be_what_their_space_says(space):
+    with pytest.raises(ValueError, match=r"walk: .* not lie in"):
+        vectorise("walk", walk(), 2, space, Discrete(2))
+
+
+def test_there_must_be_an_environment():
+    with pytest.raises(ValueError, match="num_envs must be at least 1, not 0"):
+        make(0)
+
+
+def test_bounds_must_not_be_swapped():
+    with pytest.raises(ValueError, match="low must nowhere be above high"):
+        Box((2,), np.array([0.0, 2.0]), 1.0)
+
+
 def run(env, actions, seed=0):
     """TimeSteps of constant actions, one `[N]` row a step, and the states before each."""
     state, _ = env.reset(jax.random.key(seed))

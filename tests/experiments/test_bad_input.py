@@ -236,6 +236,14 @@ CASES = [
     (["grid", "lago_backbones", "--table_only"], r"lago_backbones holds no finished cell"),
     (["grid", "lago_backbones", "--prior=prior"], r"lago_backbones reads no --prior; leave it out"),
     (["grid", "learners", "--data=data"], r"learners reads no --data; leave it out"),
+    (
+        ["train", "--config.algorithm=sac", "--config.network.gru=8"],
+        r"algorithm sac does not read --config.network.gru; leave it out",
+    ),
+    (
+        ["sweep", "--vary=gamma=0.9,1", "--config.soft.critics=3"],
+        r"algorithm ppo does not read --config.soft.critics; leave it out",
+    ),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # What a stage writes.

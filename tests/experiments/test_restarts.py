@@ -102,15 +102,18 @@ def one_device(tmp_path_factory):
     return on_one_device(tmp_path_factory.mktemp("one"), DIVIDED)
 
 
-def start_two(path, run_dir, arguments=DIVIDED, separate=False):
-    """Two processes of four devices each, in directories of their own if `separate`."""
+def start_two(path, run_dir, arguments=DIVIDED, separate=False, more=((), ())):
+    """Two processes of four devices each, in directories of their own if `separate`.
+
+    `more` are arguments of each.
+    """
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     where = ("--processes=2", f"--coordinator=localhost:{port}")
     return [
         subprocess.Popen(
-            command("train", *arguments, run_dir, *where, f"--process={i}"),
+            command("train", *arguments, run_dir, *where, f"--process={i}", *more[i]),
             cwd=path / str(i) if separate else path,
             env=environment(path / "compiled") | devices(4),
             stdout=subprocess.PIPE,
@@ -208,6 +211,29 @@ def test_one_process_that_fails_ends_the_others(tmp_path):
     assert "metrics.jsonl, line 1, is damaged" in outputs[0][1]
     assert processes[1].returncode != 0
     assert time.monotonic() - started < 200
+
+
+def test_processes_must_have_the_same_flags(tmp_path):
+    """Each would train its share of the seeds in its own way."""
+    processes = start_two(
+        tmp_path,
+        f"--run_dir={tmp_path / 'run'}",
+        more=((), ("--config.ppo.clip=0.9",)),
+    )
+    outputs = [process.communicate(timeout=200) for process in processes]
+    assert [process.returncode for process in processes] == [2, 2], outputs
+    for _, errors in outputs:
+        assert "all processes must have the same flags" in errors
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    with socket.create_server(("", 0)) as taken:
+        address = f"localhost:{taken.getsockname()[1]}"
+        two = (f"--coordinator={address}", "--processes=2", "--process=0")
+        result = run(tmp_path, "train", *DIVIDED, *two, f"--run_dir={tmp_path / 'run'}")
+    assert result.returncode == 2
+    assert f"--coordinator={address}: Address already in use; take another port" in result.stderr
 
 
 def test_processes_must_share_the_run_directory(tmp_path):

@@ -188,6 +188,50 @@ def test_bad_environments(changes, message):
         dataclasses.replace(SMOKE, **changes).make_env(1)
 
 
+def test_a_final_policy_that_is_damaged_is_made_again(tmp_path):
+    expected = do(tmp_path)
+    policy = tmp_path / job.POLICY
+    shutil.rmtree(policy / "0")
+    (policy / "0").mkdir()
+    (policy / "7").mkdir()
+    do(tmp_path)
+    assert (policy / "0" / "state").is_dir()
+    assert not (policy / "7").exists()
+    assert json.loads((tmp_path / "summary.json").read_text())["final"] == expected["final"]
+
+
+@pytest.mark.parametrize(
+    "part, changes, reason",
+    [
+        ("evaluation", {"episodes": 2 * 10**9}, "evaluation.episodes 2,000,000,000 needs"),
+        ("ppo", {"num_envs": 10**9, "rollout_steps": 2}, "ppo.num_envs 1,000,000,000 needs"),
+    ],
+)
+def test_what_no_memory_holds_is_refused(part, changes, reason):
+    changed = dataclasses.replace(getattr(SMOKE, part), **changes)
+    with pytest.raises(UserError, match=reason):
+        learner_of(dataclasses.replace(SMOKE, **{part: changed}))
+
+
+@pytest.mark.parametrize(
+    "part, changes, reason",
+    [
+        ("ppo", {"num_envs": 10**10}, "num_envs must be below 2"),
+        ("ppo", {"num_envs": 2**20, "rollout_steps": 2**20}, "steps of a rollout"),
+        ("ppo", {"total_steps": 10**13}, "optimiser steps of the run must be below"),
+        ("ppo", {"learning_rate": 1e-50}, "positive and finite in float32"),
+        ("sac", {"updates_per_step": 1e10}, "updates of an iteration"),
+        ("sac", {"total_steps": 10**11}, "iterations of the run must be below"),
+        ("sac", {"alpha_rate": 1e300}, "finite in float32"),
+        ("sac", {"demo_share": 1e-3}, "is no transition"),
+        ("evaluation", {"max_steps": 10**10}, "below 2"),
+    ],
+)
+def test_numbers_that_the_device_cannot_count_are_refused(part, changes, reason):
+    with pytest.raises(ValueError, match=reason):
+        dataclasses.replace(getattr(SMOKE, part), **changes)
+
+
 def test_sac_refuses_what_it_cannot_do():
     config = TrainConfig(algorithm="sac", network=NetworkConfig())
     learner_of(config)

@@ -185,6 +185,15 @@ def test_divergence_above_the_target_leaves_out_the_rest_of_the_iteration(rollou
     assert not equal(after.policy.params, state.policy.params)
 
 
+def test_metrics_of_steps_that_are_left_out_do_not_count(rollout):
+    """The ratio of an unlikely action overflows in them: 0 times infinity would be nan."""
+    state, seen = rollout
+    unlikely = jnp.where(jnp.arange(seen.log_prob.size) % 2, -200.0, 0.0)
+    seen = dataclasses.replace(seen, log_prob=seen.log_prob + unlikely.reshape(seen.log_prob.shape))
+    _, metrics = update_of(dataclasses.replace(FULL, target_kl=1e-9))(state, seen)
+    assert metrics["share_of_steps"] == 0
+
+
 def test_rollouts_store_ids_and_never_text_features():
     env = make_counting_env([3] * 4, instructions=7)
     config = PPOConfig(num_envs=4, rollout_steps=10, epochs=2, minibatches=5)

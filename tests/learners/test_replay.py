@@ -119,4 +119,4 @@ def test_a_population_is_inserted_in_place():
 
 def test_memory_is_what_the_capacity_says():
     replay = init_replay(history(4, 2, 0), 100)
-    assert nbytes(replay) == 100 * 2 * (4 + 4 + 4 + 1 + 1 + 4 + 4)
+    assert nbytes(replay.steps) == 100 * 2 * (4 + 4 + 4 + 1 + 1 + 4 + 4)

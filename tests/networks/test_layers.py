@@ -24,6 +24,13 @@ def test_gradients_are_those_of_a_plain_product(leading, outputs):
     np.testing.assert_allclose(to_kernel, wide.T @ grad.reshape(-1, outputs), atol=1e-5)
 
 
+@pytest.mark.parametrize("types", [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_gradients_have_the_types_of_what_they_belong_to(types):
+    x, kernel = jnp.ones((3, 4), types[0]), jnp.ones((4, 2), types[1])
+    grads = jax.grad(lambda x, kernel: product(x, kernel).sum(), argnums=(0, 1))(x, kernel)
+    assert tuple(grad.dtype.name for grad in grads) == types
+
+
 @pytest.mark.parametrize("axes", [(0, 0), (None, 0), (0, None)])
 def test_members_have_their_own_gradients(axes):
     rng = np.random.default_rng(1)

@@ -102,6 +102,12 @@ def test_line_cut_by_a_crash_is_dropped(tmp_path):
     assert [record["step"] for record in read_metrics(tmp_path)] == [1, 2, 3]
 
 
+def test_a_line_that_is_no_text_is_named(tmp_path):
+    (tmp_path / FILE_NAME).write_bytes(b'{"step": 1}\n\xff\xfe\n')
+    with pytest.raises(UserError, match="line 2, is damaged"):
+        read_metrics(tmp_path)
+
+
 @pytest.mark.parametrize("line", ["nonsense", '{"loss": 1}', "[1]", '{"step": null}'])
 def test_damaged_line_is_named_and_the_file_left_alone(tmp_path, line):
     write_steps(tmp_path, [1])

@@ -56,6 +56,22 @@ def test_equal_configuration_resumes_and_adds_a_session(tmp_path):
     assert len(json.loads((tmp_path / "versions.json").read_text())) == 2
 
 
+@pytest.mark.parametrize("name, kind", [("policy", "directory"), ("summary.json", "file")])
+def test_what_is_in_the_way_is_named_before_the_work(name, kind, tmp_path):
+    open_run(tmp_path, "ppo", Config()).close()
+    (tmp_path / name).write_text("") if kind == "directory" else (tmp_path / name).mkdir()
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=f"{name} is in the way: it must be a {kind}"):
+        open_run(tmp_path, "ppo", Config())
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("path, reason", [("", "must name a directory"), ("http://a/b", "gs://")])
+def test_a_path_that_is_none(path, reason):
+    with pytest.raises(UserError, match=reason):
+        open_run(path, "ppo", Config(), remote=True)
+
+
 def test_other_configuration_is_refused_and_nothing_changes(tmp_path):
     open_run(tmp_path, "ppo", Config()).close()
     (tmp_path / "metrics.jsonl").write_text("precious\n")

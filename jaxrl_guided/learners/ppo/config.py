@@ -8,7 +8,15 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, check, check_choice
+from jaxrl_guided.runtime.ranges import (
+    COUNT,
+    INT32,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    check,
+    check_choice,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +71,7 @@ class PPOConfig:
         counts = ("total_steps", "num_envs", "rollout_steps", "epochs", "minibatches")
         positive = ("learning_rate", "adam_epsilon", "max_grad_norm", "clip")
         check(self, COUNT, *counts, part="ppo.")
+        check(self, INT32, *counts[1:], part="ppo.")
         check(self, POSITIVE, *positive, "value_clip", "target_kl", part="ppo.")
         check(self, NOT_NEGATIVE, "value_weight", "entropy_weight", part="ppo.")
         check(self, SHARE, "gamma", "gae_lambda", part="ppo.")
@@ -70,6 +79,11 @@ class PPOConfig:
         self._check_minibatches()
 
     def _check_minibatches(self) -> None:
+        if self.batch >= 2**31 or self.iterations * self.optimiser_steps >= 2**31:
+            raise ValueError(
+                f"ppo: the {self.batch} steps of a rollout and the {self.iterations} x "
+                f"{self.optimiser_steps} optimiser steps of the run must be below 2**31"
+            )
         sizes = (
             f"ppo.num_envs {self.num_envs} x ppo.rollout_steps {self.rollout_steps} = {self.batch}"
         )

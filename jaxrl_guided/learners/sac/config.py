@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl_guided.runtime.config import added
-from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, check
+from jaxrl_guided.runtime.ranges import COUNT, INT32, NOT_NEGATIVE, POSITIVE, SHARE, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +60,29 @@ class SACConfig:
         counts = ("replay_capacity", "total_steps", "num_envs", "chunk_steps", "batch", "n_step")
         positive = ("updates_per_step", "actor_rate", "critic_rate", "initial_alpha")
         check(self, COUNT, *counts, part="sac.")
+        check(self, INT32, "num_envs", "chunk_steps", "batch", "n_step", part="sac.")
         check(self, POSITIVE, *positive, part="sac.")
         check(self, NOT_NEGATIVE, "alpha_rate", "learning_starts", part="sac.")
         check(self, SHARE, "gamma", "tau", "demo_share", part="sac.")
-        if self.target_entropy is not None and not math.isfinite(self.target_entropy):
+        if self.target_entropy is not None and not abs(self.target_entropy) < 1e30:
             raise ValueError(f"sac.target_entropy must be finite, not {self.target_entropy}")
         self._check_sizes()
 
     def _check_sizes(self) -> None:
+        if self.demo_share and not self.demo_batch:
+            raise ValueError(
+                f"sac.demo_share {self.demo_share} of sac.batch {self.batch} is no transition"
+            )
         due = self.chunk * self.updates_per_step
         if abs(due - round(due)) > 1e-6 or round(due) < 1:
             raise ValueError(
                 f"sac.updates_per_step {self.updates_per_step} must give whole updates: a chunk "
                 f"of {self.chunk} steps has {due:g}"
+            )
+        if self.updates >= 2**31 or self.iterations >= 2**31:
+            raise ValueError(
+                f"sac: the {self.updates} updates of an iteration and the {self.iterations} "
+                "iterations of the run must be below 2**31"
             )
         if self.replay_capacity % self.chunk:
             raise ValueError(

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_guided.envs.dataset import Episodes, Observations
-from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, Space, VectorEnv
+from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, Space, VectorEnv, map_leaves
 from jaxrl_guided.learners.replay import Replay, Steps
-from jaxrl_guided.networks.observations import INSTRUCTION, map_leaves
+from jaxrl_guided.networks.observations import INSTRUCTION
 from jaxrl_guided.networks.soft import SoftNetwork
 
 _DECISIVE = ("reward",)
