@@ -1,5 +1,6 @@
 """Flags that say which devices, of which processes, share the work of a script."""
 
+import os
 import socket
 
 import jax
@@ -58,7 +59,7 @@ def _check_address(address: str, process: int) -> None:
             socket.create_server(("", int(port))).close()
         except OSError as error:
             raise UserError(
-                f"--coordinator={address}: {error.strerror}; take another port"
+                f"--coordinator={address}: {os.strerror(error.errno or 0)}; take another port"
             ) from error
 
 
