@@ -15,13 +15,17 @@ from jaxrl_guided.envs.types import VectorEnv
 class _Family:
     make: Callable[..., VectorEnv]
     list_names: Callable[[], Sequence[str]]
+    knows: Callable[[str], bool]
 
 
 _FAMILIES: dict[str, _Family] = {}
 
 
 def register(
-    family: str, make: Callable[..., VectorEnv], list_names: Callable[[], Sequence[str]]
+    family: str,
+    make: Callable[..., VectorEnv],
+    list_names: Callable[[], Sequence[str]],
+    knows: Callable[[str], bool] | None = None,
 ) -> None:
     """Adds a family of environments.
 
@@ -29,13 +33,14 @@ def register(
       family: what stands before the slash.
       make: `(environment, num_envs, **options) -> VectorEnv`.
       list_names: `() -> ` the environments, without the family.
+      knows: whether there is an environment of that name; by default one that is listed.
 
     Raises:
       ValueError: the family exists.
     """
     if family in _FAMILIES:
         raise ValueError(f"family: '{family}' is already registered")
-    _FAMILIES[family] = _Family(make, list_names)
+    _FAMILIES[family] = _Family(make, list_names, knows or (lambda name: name in list_names()))
 
 
 def names() -> list[str]:
@@ -48,8 +53,8 @@ def check(name: str) -> None:
     key, _, environment = name.partition("/")
     if key not in _FAMILIES:
         known = [f"{family}/…" for family in _FAMILIES]
-    elif environment not in (listed := _FAMILIES[key].list_names()):
-        known = [f"{key}/{other}" for other in listed]
+    elif not _FAMILIES[key].knows(environment):
+        known = [f"{key}/{other}" for other in _FAMILIES[key].list_names()]
     else:
         return
     raise ValueError(f"environment: unknown '{name}'; choose one of {', '.join(known)}")
@@ -62,7 +67,7 @@ def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
       name: `FAMILY/ENVIRONMENT`, one of `names()`.
       num_envs: how many episodes run in parallel.
       **options: those of the family: of `make_clevr` and `instruction_set`, `make_gymnax`,
-        `make_brax`.
+        `make_brax`, `make_gym`.
 
     Raises:
       ValueError: unknown name, or an option out of range.
@@ -125,3 +130,24 @@ def _brax_names() -> Sequence[str]:
 
 register("gymnax", _make_gymnax, _gymnax_names)
 register("brax", _make_brax, _brax_names)
+
+
+def _make_gym(environment: str, num_envs: int, **options: Any) -> VectorEnv:
+    from jaxrl_guided.envs.bridge.from_gym import make_gym
+
+    return make_gym(environment, num_envs, **options)
+
+
+def _gym_names() -> Sequence[str]:
+    from jaxrl_guided.envs.bridge.from_gym import list_names
+
+    return list_names()
+
+
+def _gym_knows(environment: str) -> bool:
+    from jaxrl_guided.envs.bridge.from_gym import knows
+
+    return knows(environment)
+
+
+register("gym", _make_gym, _gym_names, _gym_knows)

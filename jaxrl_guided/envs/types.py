@@ -121,6 +121,11 @@ class VectorEnv:
       action_space: space of one environment's action.
       reset: `key -> (EnvState, obs[N, …])`.
       step: `(EnvState, action[N, …]) -> (EnvState, TimeStep)`; the key lives in the state.
+      on_host: whether the environments run outside of programs: then a state can be stepped once,
+        and nothing of it can be vmapped.
+      restore: `(EnvState, obs)`, concrete ones that were saved: brings what is not in the state,
+        as environments on the host, to where they say.
+      close: frees what is not in the state.
     """
 
     name: str
@@ -129,3 +134,6 @@ class VectorEnv:
     action_space: Space
     reset: Callable[[jax.Array], tuple[PyTree, PyTree]]
     step: Callable[[PyTree, jax.Array], tuple[PyTree, TimeStep]]
+    on_host: bool = False
+    restore: Callable[[PyTree, PyTree], None] = lambda state, obs: None
+    close: Callable[[], None] = lambda: None

@@ -59,6 +59,12 @@ def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
 def _learner(config: TrainConfig, placement: Placement) -> Job:
     """The learner on its environments, and the demonstrations that it needs."""
     env = config.make_env(config.num_envs)
+    if env.on_host:
+        env.close()
+        raise UserError(
+            f"env {config.env} runs on the host, and scripts train on environments in JAX only so "
+            "far; take it through jaxrl_guided.learners"
+        )
     spaces = env.observation_space, env.action_space
     with validation():
         if config.algorithm == "ppo":

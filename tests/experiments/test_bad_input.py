@@ -244,6 +244,10 @@ CASES = [
         ["sweep", "--vary=gamma=0.9,1", "--config.soft.critics=3"],
         r"algorithm ppo does not read --config.soft.critics; leave it out",
     ),
+    (
+        ["train", "--config.env=gym/CartPole-v1", "--config.options=workers=0"],
+        r"env gym/CartPole-v1 runs on the host",
+    ),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # What a stage writes.

@@ -1,0 +1,63 @@
+"""`gym/NAME`: any environment that gymnasium knows, or comes to know by an import."""
+
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from jaxrl_guided.envs.bridge.env import make_bridge
+from jaxrl_guided.envs.bridge.pool import OnError
+from jaxrl_guided.envs.types import VectorEnv
+
+
+def list_names() -> Sequence[str]:
+    """gymnasium's own names, as `CartPole-v1`."""
+    return tuple(sorted(gymnasium.registry))
+
+
+def knows(environment: str) -> bool:
+    """Whether it can be made; `MODULE:NAME` is known once the module has been imported."""
+    module, _, name = environment.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError):
+        return False
+    return True
+
+
+def make_gym(
+    environment: str,
+    num_envs: int,
+    *,
+    workers: int | None = None,
+    info: Sequence[str] = (),
+    max_steps: int | None = None,
+    timeout: float = 60.0,
+    on_error: OnError = "raise",
+    **options: Any,
+) -> VectorEnv:
+    """`num_envs` environments of gymnasium, in processes of their own.
+
+    Args:
+      environment: gymnasium's name; `MODULE:NAME` imports a module that registers it.
+      workers, info, max_steps, timeout, on_error: see `Pool`.
+      **options: of the environment.
+
+    Raises:
+      HostEnvError: it cannot be made with these options.
+      ValueError: a number out of range.
+    """
+    return make_bridge(
+        f"gym/{environment}",
+        functools.partial(gymnasium.make, environment, disable_env_checker=True, **options),
+        num_envs,
+        workers=workers,
+        info=info,
+        max_steps=max_steps,
+        timeout=timeout,
+        on_error=on_error,
+    )

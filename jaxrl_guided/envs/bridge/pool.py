@@ -1,0 +1,294 @@
+"""Worker processes that step host environments, and the arrays through which they are spoken to.
+
+The same answers come from environments in this process (`workers=0`), for debugging.
+"""
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from jaxrl_guided.envs.bridge import block
+from jaxrl_guided.envs.bridge.remote import Here, HostEnvError, Process, Remote, WorkerGone
+from jaxrl_guided.envs.bridge.slot import Factory, Interface
+from jaxrl_guided.envs.bridge.worker import RESET, STEP
+from jaxrl_guided.runtime import versions
+
+_MOST_STARTS = 4
+
+OnError = Literal["raise", "restart"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a step gave, a copy: named arrays `[n, …]` of the environments of a part.
+
+    Attributes:
+      obs: by leaf's name, the observation to act on next.
+      final_obs: the observation that the step led to.
+      reward: `f32[n]`.
+      terminated, truncated: `bool[n]`.
+      restarted: `bool[n]`: the environment was made anew; the episode before it is truncated.
+      episode: `i32[n]`, number of the open episode.
+      info: `f32[n]` by name.
+    """
+
+    obs: dict[str, np.ndarray]
+    final_obs: dict[str, np.ndarray]
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    restarted: np.ndarray
+    episode: np.ndarray
+    info: dict[str, np.ndarray]
+
+
+class Pool:
+    """N host environments with automatic restart.
+
+    A part is stepped at once: `submit` starts it, `collect` waits for it, and between the two
+    another part may be acted for. After an error nothing but `close` is left.
+
+    Attributes:
+      interface: what the environments say of themselves.
+      parts: numbers of the environments of each part.
+      clock: steps of parts since the last reset.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        factory: Factory,
+        num_envs: int,
+        *,
+        workers: int | None = None,
+        parts: int = 1,
+        info: Sequence[str] = (),
+        max_steps: int | None = None,
+        timeout: float = 60.0,
+        on_error: OnError = "raise",
+    ):
+        """Starts the processes and makes the environments.
+
+        Args:
+          name: of the environment, for errors.
+          factory: makes one; sent to the processes by cloudpickle.
+          workers: processes; 0 for none, all in this one; by default as many as there are cores.
+          parts: into which the environments are divided.
+          info: names of numbers in `info` to pass on.
+          max_steps: limit of an episode, in place of the environment's own.
+          timeout: seconds that a step or a reset may take.
+          on_error: whether a failing environment ends the work, or is made anew and counted.
+
+        Raises:
+          HostEnvError: the environments cannot be made.
+          ValueError: a bad number.
+        """
+        cores = len(versions.cores())
+        count = min(cores if workers is None else workers, num_envs)
+        if num_envs < 1 or count < 0 or not 1 <= parts <= num_envs or not timeout > 0:
+            raise ValueError(
+                f"num_envs {num_envs}, workers {workers}, parts {parts} and timeout {timeout} must "
+                "be positive (workers may be 0), and no more parts than environments"
+            )
+        if on_error not in get_args(OnError):
+            raise ValueError(f"on_error must be 'raise' or 'restart', not {on_error!r}")
+        self.parts = tuple(np.array_split(np.arange(num_envs), parts))
+        self._name, self._timeout, self._restarts = name, timeout, on_error == "restart"
+        self._memory = block.create_file()
+        shares = [
+            [part[share].tolist() for part, share in zip(self.parts, of_worker, strict=True)]
+            for of_worker in _shares(self.parts, max(count, 1))
+        ]
+        self._starts = [(factory, share, self._restarts) for share in shares]
+        self._workers: list[Remote] = []
+        self._known: dict[str, np.ndarray] = {}
+        self.clock = 0
+        self._close = weakref.finalize(self, _close, self._workers, self._memory)
+        try:
+            for number in range(len(shares)):
+                self._workers.append(self._start(number, in_process=count == 0))
+            self._workers[0].send("describe", tuple(info), max_steps)
+            self.interface: Interface = self._workers[0].answer()
+            os.ftruncate(self._memory, block.size_of(self.interface.fields(), num_envs))
+            self._arrays = block.map_arrays(self._memory, self.interface.fields(), num_envs)
+            for worker in self._workers:
+                worker.send("build", self.interface, num_envs)
+            for worker in self._workers:
+                worker.answer()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+        return len(self._arrays["seed"])
+
+    def close(self) -> None:
+        """Ends the processes; a second call does nothing."""
+        self._close()
+
+    def reset(self, seeds: np.ndarray) -> dict[str, np.ndarray]:
+        """Starts the first episode of all environments.
+
+        Args:
+          seeds: `u32[N]`.
+
+        Returns:
+          The observations by leaf's name.
+        """
+        self._check()
+        self._arrays["seed"][:], self._arrays["episode"][:] = seeds, 0
+        self._all(RESET)
+        self.clock = 0
+        return self._copy("obs", np.arange(self.num_envs))
+
+    def submit(self, part: int, actions: np.ndarray) -> None:
+        """Starts a step of a part with actions `[n, …]`."""
+        self._check()
+        self._arrays["action"][self.parts[part]] = actions
+        for worker in self._workers:
+            worker.ask(STEP + bytes([part]))
+
+    def collect(self, part: int) -> Step:
+        """Waits for the step of a part that was submitted."""
+        for number in range(len(self._workers)):
+            self._await(number, STEP + bytes([part]))
+        rows = self.parts[part]
+        self._keep(rows)
+        self.clock += 1
+        names = ("reward", "terminated", "truncated", "restarted", "episode")
+        return Step(
+            obs=self._copy("obs", rows),
+            final_obs=self._copy("final", rows),
+            info=self._copy("info", rows),
+            **{name: self._arrays[name][rows] for name in names},
+        )
+
+    def step(self, actions: np.ndarray) -> Step:
+        """A step of all environments, where there is one part."""
+        self.submit(0, actions)
+        return self.collect(0)
+
+    def restore(
+        self,
+        seeds: np.ndarray,
+        episodes: np.ndarray,
+        times: np.ndarray,
+        actions: np.ndarray,
+        obs: Mapping[str, np.ndarray],
+    ) -> dict[int, str]:
+        """Plays all open episodes again, up to where they were.
+
+        An episode that does not lead to the same observation, bit for bit, is given up: its next
+        step is truncated, without a reward.
+
+        Args:
+          seeds: `u32[N]`.
+          episodes: `i32[N]`, numbers of the open ones.
+          times: `i32[N]`, steps since the start.
+          actions: `[N, at least max(times), …]`.
+          obs: the observations there, by leaf's name.
+
+        Returns:
+          Why episodes were given up, by environment.
+        """
+        self._check()
+        self._arrays["seed"][:], self._arrays["episode"][:] = seeds, episodes
+        for leaf in self.interface.observation:
+            self._arrays[f"obs:{leaf.name}"][:] = obs[leaf.name]
+        for (_, share, _), worker in zip(self._starts, self._workers, strict=True):
+            mine = [i for part in share for i in part]
+            worker.send("replay", {i: np.asarray(actions[i, : times[i]]) for i in mine})
+        reasons: dict[int, str] = {}
+        for worker in self._workers:
+            reasons |= worker.answer()
+        self._keep(np.arange(self.num_envs))
+        return reasons
+
+    def _start(self, number: int, in_process: bool = False) -> Remote:
+        if in_process:
+            return Here(self._memory, *self._starts[number])
+        share = [i for part in self._starts[number][1] for i in part]
+        name = f"{self._name}: the process of environments {share[0]} to {share[-1]}"
+        worker = Process(self._memory, name, self._timeout)
+        worker.send("start", *self._starts[number])
+        worker.answer()
+        return worker
+
+    def _all(self, request: bytes) -> None:
+        for worker in self._workers:
+            worker.ask(request)
+        for number in range(len(self._workers)):
+            self._await(number, request)
+        self._keep(np.arange(self.num_envs))
+
+    def _await(self, number: int, request: bytes) -> None:
+        """Waits for an answer; a process that is gone is started again, its episodes are lost."""
+        for _ in range(_MOST_STARTS):
+            try:
+                self._workers[number].answer()
+                return
+            except WorkerGone:
+                if not self._restarts:
+                    self.close()
+                    raise
+                self._replace(number, request)
+            except BaseException:
+                self.close()
+                raise
+        self.close()
+        raise HostEnvError(f"{self._name}: a process was started {_MOST_STARTS} times and died")
+
+    def _replace(self, number: int, request: bytes) -> None:
+        rows = [i for part in self._starts[number][1] for i in part]
+        for name, known in self._known.items():
+            self._arrays[name][rows] = known[rows]
+        self._workers[number].close()
+        worker = self._workers[number] = self._start(number)
+        for message in (("build", self.interface, self.num_envs), ("lose",)):
+            worker.send(*message)
+            worker.answer()
+        worker.ask(request)
+
+    def _keep(self, rows: np.ndarray) -> None:
+        """Remembers the observations: a process that dies may leave half of the next ones."""
+        if self._restarts:
+            for leaf in self.interface.observation:
+                array = self._arrays[f"obs:{leaf.name}"]
+                known = self._known.setdefault(f"obs:{leaf.name}", array.copy())
+                known[rows] = array[rows]
+
+    def _copy(self, part: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+        prefix = f"{part}:"
+        return {
+            name.removeprefix(prefix): array[rows]
+            for name, array in self._arrays.items()
+            if name.startswith(prefix)
+        }
+
+    def _check(self) -> None:
+        if not self._close.alive:
+            raise HostEnvError(f"{self._name} was closed, or has failed before; make a new one")
+
+
+def _shares(parts: Sequence[np.ndarray], workers: int) -> list[list[np.ndarray]]:
+    """For each worker the positions in each part that are its own."""
+    return [
+        [np.array_split(np.arange(len(part)), workers)[number] for part in parts]
+        for number in range(workers)
+    ]
+
+
+def _close(workers: list[Remote], memory: int) -> None:
+    """Ends all, whatever one of them raises."""
+    for worker in workers:
+        with contextlib.suppress(Exception):
+            worker.close()
+    workers.clear()
+    os.close(memory)

@@ -1,0 +1,128 @@
+"""Workers of a pool as the pool sees them: in a process of their own, or in this one."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import cloudpickle
+
+from jaxrl_guided.envs.bridge.worker import DONE, RESET, Failure, Worker
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_GRACE_SECONDS = 5.0
+_START_SECONDS = 300.0
+"""For all that is done once, as making the environments."""
+
+
+class HostEnvError(RuntimeError):
+    """An environment raised, its process died or hung; the message says which and how."""
+
+
+class WorkerGone(HostEnvError):
+    """A process died, or was killed because it hung."""
+
+
+class Remote(Protocol):
+    """A worker, in a process or not. Each `send` or `ask` is followed by one `answer`."""
+
+    def send(self, name: str, *arguments: Any) -> None: ...
+    def ask(self, message: bytes) -> None: ...
+    def answer(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+class Here:
+    """A worker in this process: what is asked is done at once."""
+
+    def __init__(self, memory: int, *arguments: Any):
+        self._worker, self._memory = Worker(*arguments), memory
+        self._answer: Any = None
+
+    def send(self, name: str, *arguments: Any) -> None:
+        more = (self._memory,) if name == "build" else ()
+        try:
+            self._answer = getattr(self._worker, name)(*more, *arguments)
+        except Failure as error:
+            raise HostEnvError(str(error)) from error.__cause__
+
+    def ask(self, message: bytes) -> None:
+        self.send("reset") if message == RESET else self.send("step", message[1])
+
+    def answer(self) -> Any:
+        return self._answer
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+class Process:
+    """A worker in a process of its own."""
+
+    def __init__(self, memory: int, name: str, timeout: float):
+        self._name, self._timeout = name, timeout
+        ours, theirs = socket.socketpair()
+        end, self._lifeline = os.pipe()
+        descriptors = (theirs.fileno(), memory, end)
+        paths = [str(_ROOT), *(path for path in sys.path if path)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jaxrl_guided.envs.bridge.worker", *map(str, descriptors)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=descriptors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        )
+        theirs.close()
+        os.close(end)
+        self._connection = Connection(ours.detach())
+        self._doing = "start"
+
+    def send(self, name: str, *arguments: Any) -> None:
+        self._write(name, cloudpickle.dumps((name, *arguments)))
+
+    def ask(self, message: bytes) -> None:
+        self._write("reset" if message == RESET else "step", message)
+
+    def answer(self) -> Any:
+        patience = self._timeout if self._doing in ("reset", "step") else _START_SECONDS
+        try:
+            if not self._connection.poll(patience):
+                self._kill()
+                raise WorkerGone(
+                    f"{self._name} has not answered {self._doing} within {patience:g} s"
+                )
+            message = self._connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise self._died() from error
+        if message == DONE:
+            return None
+        kind, answer = cloudpickle.loads(message)
+        if kind == "failure":
+            raise HostEnvError(answer)
+        return answer
+
+    def close(self) -> None:
+        self._connection.close()  # it ends when nobody speaks to it any more
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        os.close(self._lifeline)
+
+    def _write(self, doing: str, message: bytes) -> None:
+        self._doing = doing
+        # That a process has died is found when its answer is waited for.
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(message)
+
+    def _died(self) -> WorkerGone:
+        code = self._process.wait()
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return WorkerGone(f"{self._name} has died {how} in {self._doing}")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,293 @@
+"""Pools of host environments: the same numbers as by hand, and every fault is one clear error."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from jaxrl_guided.envs.bridge.pool import Pool
+from jaxrl_guided.envs.bridge.remote import HostEnvError
+from jaxrl_guided.envs.bridge.slot import episode_seed
+from tests.envs.bridge import hosts
+
+WORKERS = [0, 2]
+
+
+def make(factory=hosts.Counter, num_envs=4, **options):
+    options = {"max_steps": 50, "info": ("success",), "name": "gym/Counter", "workers": 2} | options
+    return Pool(factory=factory, num_envs=num_envs, **options)
+
+
+def children():
+    """Processes of ours that are workers."""
+    found = subprocess.run(["pgrep", "-f", "bridge.worker"], capture_output=True, text=True)
+    return set(found.stdout.split())
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_transitions_are_those_of_stepping_by_hand(workers):
+    pool = Pool("gym/CartPole-v1", hosts.cartpole, 3, workers=workers, max_steps=30)
+    seeds = np.array([5, 6, 2**32 - 1], np.uint32)
+    obs = pool.reset(seeds)[""]
+    envs, episodes, lengths = [hosts.cartpole() for _ in seeds], [0] * 3, [0] * 3
+    expected = [
+        env.reset(seed=episode_seed(int(seed), 0))[0] for env, seed in zip(envs, seeds, strict=True)
+    ]
+    np.testing.assert_array_equal(obs, np.float32(expected))
+    rng, endings = np.random.default_rng(0), set()
+    for _ in range(1000):
+        actions = rng.integers(2, size=3)
+        step = pool.step(actions)
+        for i, env in enumerate(envs):
+            final, reward, terminated, truncated, _ = env.step(actions[i])
+            lengths[i] += 1
+            truncated = (truncated or lengths[i] == 30) and not terminated
+            now = final
+            if terminated or truncated:
+                endings.add(terminated)
+                episodes[i] += 1
+                lengths[i] = 0
+                now, _ = env.reset(seed=episode_seed(int(seeds[i]), episodes[i]))
+            np.testing.assert_array_equal(step.final_obs[""][i], np.float32(final))
+            np.testing.assert_array_equal(step.obs[""][i], np.float32(now))
+            assert (step.reward[i], step.terminated[i], step.truncated[i], step.episode[i]) == (
+                reward,
+                terminated,
+                truncated,
+                episodes[i],
+            )
+    assert endings == {True, False}
+    pool.close()
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_nested_observations_offsets_and_info(workers):
+    pool = make(workers=workers, num_envs=2)
+    obs = pool.reset(np.array([1, 2], np.uint32))
+    assert {name: (x.shape, x.dtype.name) for name, x in obs.items()} == {
+        "draw": ((2,), "float32"),
+        "inner/sum": ((2, 2), "float32"),
+        "kind": ((2,), "int32"),
+    }
+    assert obs["kind"].tolist() == [0, 0]  # counted from zero
+    assert len(set(obs["draw"])) == 2
+    for number in range(1, 6):
+        step = pool.step(np.array([0, 3]))  # -1 and 2 to the environment
+        assert step.final_obs["inner/sum"].tolist() == [
+            [-number, number],
+            [2 * number, -2 * number],
+        ]
+        assert step.info["success"].tolist() == [float(number == 5)] * 2
+    assert step.terminated.all()
+    assert step.obs["inner/sum"].tolist() == [[0, 0], [0, 0]]
+    pool.close()
+
+
+def test_parts_are_stepped_apart():
+    pool, whole = make(parts=2), make()
+    seeds = np.arange(4, dtype=np.uint32)
+    np.testing.assert_array_equal(pool.reset(seeds)["draw"], whole.reset(seeds)["draw"])
+    actions = np.array([0, 1, 2, 3])
+    for _ in range(12):
+        pool.submit(0, actions[:2])
+        first = pool.collect(0)
+        pool.submit(1, actions[2:])
+        second = pool.collect(1)
+        step = whole.step(actions)
+        for name in step.obs:
+            halves = np.concatenate([first.obs[name], second.obs[name]])
+            np.testing.assert_array_equal(halves, step.obs[name])
+    pool.close()
+    whole.close()
+
+
+FAULTS = {
+    "raise": r"environment 0 failed in step: KeyError: 'lost the key'",
+    "die": r"gym/Counter: the process of environments 0 to 0 has died with exit code 7 in step",
+    "hang": r"gym/Counter: the process of environments 0 to 0 has not answered step within 1 s",
+    "nan": r"environment 0 failed in step: ValueError: observation 'draw' is not finite",
+    "shape": r"observation 'draw' has shape \(3,\), the space says \(\)",
+}
+
+
+def one_faulty(fault, once, at=2):
+    """The factory of the first worker, whose flag file is there, makes the faulty one."""
+    once.write_text("")
+    return functools.partial(hosts.Counter, fault, at, once=str(once))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_error_and_ends_the_pool(fault, tmp_path):
+    pool = make(functools.partial(hosts.Counter, fault), num_envs=1, timeout=1.0, workers=1)
+    pool.reset(np.zeros(1, np.uint32))
+    pool.step(np.ones(1, int))
+    with pytest.raises(HostEnvError, match=FAULTS[fault]):
+        pool.step(np.ones(1, int))
+    with pytest.raises(HostEnvError, match="closed, or has failed before"):
+        pool.step(np.ones(1, int))
+    pool.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_a_counted_restart_if_wanted(fault, tmp_path):
+    factory = one_faulty(fault, tmp_path / "once")
+    pool = make(factory, num_envs=2, timeout=2.0, on_error="restart")
+    reset = pool.reset(np.arange(2, dtype=np.uint32))
+    before = pool.step(np.ones(2, int))
+    after = pool.step(np.ones(2, int))
+    (lost,) = np.flatnonzero(after.restarted)
+    kept = 1 - lost
+    assert after.truncated[lost]
+    assert not after.terminated[lost]
+    assert after.reward[lost] == 0
+    for name in before.obs:  # it stays where it was
+        np.testing.assert_array_equal(after.final_obs[name][lost], before.obs[name][lost])
+    assert after.obs["inner/sum"][lost].tolist() == [0, 0]
+    assert after.obs["draw"][lost] != reset["draw"][lost]  # another episode
+    assert after.episode.tolist() == [int(i == lost) for i in range(2)]
+    assert not after.truncated[kept]
+    for _ in range(5):
+        step = pool.step(np.ones(2, int))
+        assert not step.restarted.any()
+    pool.close()
+
+
+def test_an_environment_that_always_fails_ends_the_work():
+    pool = make(functools.partial(hosts.Counter, "raise", 0), num_envs=1, on_error="restart")
+    with pytest.raises(HostEnvError, match="environment 0 failed in reset"):
+        pool.reset(np.zeros(1, np.uint32))
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("action, right", [(4, "0 to 3"), (-1, "0 to 3")])
+def test_actions_out_of_range_are_refused(workers, action, right):
+    pool = make(workers=workers)
+    pool.reset(np.zeros(4, np.uint32))
+    with pytest.raises(HostEnvError, match=f"action {action} must lie in {right}"):
+        pool.step(np.array([0, 0, 0, action]))
+
+
+def test_killed_workers_are_named_or_replaced():
+    before = children()
+    pool = make(on_error="restart")
+    pool.reset(np.zeros(4, np.uint32))
+    pool.step(np.ones(4, int))
+    victim = min(children() - before)
+    os.kill(int(victim), signal.SIGKILL)
+    step = pool.step(np.ones(4, int))
+    assert step.restarted.sum() == 2
+    assert victim not in children()
+    pool.close()
+    assert children() == before
+    pool.close()
+
+
+def test_two_pools_do_not_meet():
+    first, second = make(), make()
+    a = first.reset(np.zeros(4, np.uint32))
+    b = second.reset(np.ones(4, np.uint32))
+    first.step(np.ones(4, int))
+    assert second.step(np.zeros(4, int)).obs["inner/sum"][0].tolist() == [-1, 1]
+    assert not np.array_equal(a["draw"], b["draw"])
+    first.close()
+    second.step(np.zeros(4, int))
+    second.close()
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_open_episodes_are_played_again(workers):
+    pool, twin = make(workers=workers), make(workers=workers)
+    seeds = np.arange(4, dtype=np.uint32)
+    pool.reset(seeds)
+    rng = np.random.default_rng(0)
+    played = rng.integers(4, size=(8, 4))
+    for actions in played:
+        step = pool.step(actions)
+    assert step.episode.tolist() == [1] * 4
+    times = np.full(4, 3)
+    assert twin.restore(seeds, step.episode, times, played[5:].T, step.obs) == {}
+    for actions in rng.integers(4, size=(9, 4)):
+        ours, theirs = pool.step(actions), twin.step(actions)
+        for name in ours.obs:
+            np.testing.assert_array_equal(ours.obs[name], theirs.obs[name])
+        np.testing.assert_array_equal(ours.terminated, theirs.terminated)
+    pool.close()
+    twin.close()
+
+
+def test_an_episode_that_cannot_be_played_again_is_truncated():
+    pool, twin = make(hosts.Unseeded), make(hosts.Unseeded)
+    seeds = np.arange(4, dtype=np.uint32)
+    pool.reset(seeds)
+    step = pool.step(np.zeros(4, int))
+    reasons = twin.restore(seeds, step.episode, np.ones(4, int), np.zeros((4, 1), int), step.obs)
+    assert reasons == dict.fromkeys(range(4), "observation 'draw' differs after 1 steps")
+    after = twin.step(np.zeros(4, int))
+    assert after.truncated.all()
+    assert after.restarted.all()
+    np.testing.assert_array_equal(after.final_obs["draw"], step.obs["draw"])
+    assert not twin.step(np.zeros(4, int)).truncated.any()
+    pool.close()
+    twin.close()
+
+
+PARENT = """
+    import sys, time
+    import numpy as np
+    from jaxrl_guided.envs.bridge.pool import Pool
+    from tests.envs.bridge import hosts
+    import functools
+
+    pool = Pool("gym/Counter", functools.partial(hosts.Counter, sys.argv[1], 3), 2, workers=2,
+                max_steps=9)
+    pool.reset(np.zeros(2, np.uint32))
+    pool.step(np.ones(2, int))
+    print("ready", flush=True)
+    while True:
+        pool.step(np.ones(2, int))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("fault", ["", "hang"])
+def test_no_process_outlives_the_parent(sent, fault):
+    before = children()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT), fault],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert parent.stdout.readline() == "ready\n"
+    assert len(children() - before) == 2
+    parent.send_signal(sent)
+    assert parent.wait(30) != 0
+    end = time.monotonic() + 10
+    while children() != before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_envs": 0}, {"workers": -1}, {"timeout": 0.0}, {"on_error": "ignore"}]
+)
+def test_bad_numbers_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        make(**options)
+
+
+def test_a_time_limit_is_needed():
+    with pytest.raises(HostEnvError, match="has no time limit; give max_steps"):
+        make(max_steps=None)
+
+
+def test_workers_do_not_import_jax():
+    code = "import sys, jaxrl_guided.envs.bridge.worker; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
