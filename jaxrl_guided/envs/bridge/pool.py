@@ -230,20 +230,19 @@ class Pool:
 
     def _await(self, number: int, request: bytes) -> None:
         """Waits for an answer; a process that is gone is started again, its episodes are lost."""
-        for _ in range(_MOST_STARTS):
-            try:
-                self._workers[number].answer()
-                return
-            except WorkerGone:
-                if not self._restarts:
-                    self.close()
-                    raise
-                self._replace(number, request)
-            except BaseException:
-                self.close()
-                raise
-        self.close()
-        raise HostEnvError(f"{self._name}: a process was started {_MOST_STARTS} times and died")
+        try:
+            for _ in range(_MOST_STARTS):
+                try:
+                    self._workers[number].answer()
+                    return
+                except WorkerGone:
+                    if not self._restarts:
+                        raise
+                    self._replace(number, request)
+            raise HostEnvError(f"{self._name}: a process was started {_MOST_STARTS} times and died")
+        except BaseException:
+            self.close()
+            raise
 
     def _replace(self, number: int, request: bytes) -> None:
         rows = [i for part in self._starts[number][1] for i in part]

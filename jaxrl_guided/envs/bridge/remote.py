@@ -119,7 +119,11 @@ class Process:
             self._connection.send_bytes(message)
 
     def _died(self) -> WorkerGone:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:  # alive, but it has lost its end of the connection
+            self._kill()
+            code = self._process.returncode
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         return WorkerGone(f"{self._name} has died {how} in {self._doing}")
 

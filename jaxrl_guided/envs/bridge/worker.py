@@ -105,6 +105,8 @@ def serve(connection: Connection, memory: int) -> None:
         try:
             message = connection.recv_bytes()
         except EOFError:
+            if worker is not None:
+                worker.close()
             return
         try:
             if message[:1] == STEP:

@@ -12,10 +12,10 @@ class Counter(gymnasium.Env):
     """Observations are the seed's draw and the sum of actions; it ends at `end`.
 
     `fault` is done at the step `at` of an episode (0: in reset) if the flag file, where one is
-    given, is there to be removed: so it happens once.
+    given, is there to be removed: so it happens once. `closing` is a file that closing adds to.
     """
 
-    def __init__(self, fault="", at=2, end=5, once=None):
+    def __init__(self, fault="", at=2, end=5, once=None, closing=None):
         self.observation_space = spaces.Dict(
             {
                 "draw": spaces.Box(0.0, 1.0, (), np.float64),
@@ -25,7 +25,7 @@ class Counter(gymnasium.Env):
         )
         self.action_space = spaces.Discrete(4, start=-1)
         self._fault, self._at, self._end, self._once = fault, at, end, once
-        self._closed = False
+        self._closing = closing
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -40,6 +40,11 @@ class Counter(gymnasium.Env):
         obs = self._observation() | self._do_fault()
         info = {"success": self._time >= self._end, "text": "no number"}
         return obs, float(self._sum), self._time >= self._end, False, info
+
+    def close(self):
+        if self._closing is not None:
+            with open(self._closing, "a") as file:
+                file.write("closed\n")
 
     def _observation(self):
         total = np.array([self._sum, -self._sum], np.float32)

@@ -188,6 +188,15 @@ def test_killed_workers_are_named_or_replaced():
     pool.close()
 
 
+@pytest.mark.parametrize("workers", WORKERS)
+def test_environments_are_closed(workers, tmp_path):
+    said = tmp_path / "said"
+    pool = make(functools.partial(hosts.Counter, closing=str(said)), num_envs=3, workers=workers)
+    said.unlink()  # by the one that was asked for its spaces
+    pool.close()
+    assert said.read_text() == "closed\n" * 3
+
+
 def test_two_pools_do_not_meet():
     first, second = make(), make()
     a = first.reset(np.zeros(4, np.uint32))
