@@ -24,10 +24,15 @@ def make(factory=hosts.Counter, num_envs=4, **options):
     return Pool(factory=factory, num_envs=num_envs, **options)
 
 
-def children():
-    """Processes of ours that are workers."""
-    found = subprocess.run(["pgrep", "-f", "bridge.worker"], capture_output=True, text=True)
-    return set(found.stdout.split())
+def children(parent=None):
+    """Workers of a process, by default of this one."""
+    command = ["pgrep", "-P", str(parent or os.getpid()), "-f", "bridge.worker"]
+    return set(subprocess.run(command, capture_output=True, text=True).stdout.split())
+
+
+def alive(process):
+    state = subprocess.run(["ps", "-o", "stat=", "-p", process], capture_output=True, text=True)
+    return state.stdout.strip()[:1] not in ("", "Z")
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -247,12 +252,13 @@ def test_an_episode_that_cannot_be_played_again_is_truncated():
 
 
 PARENT = """
-    import sys, time
+    import signal, sys
     import numpy as np
     from jaxrl_guided.envs.bridge.pool import Pool
     from tests.envs.bridge import hosts
     import functools
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has none
     pool = Pool("gym/Counter", functools.partial(hosts.Counter, sys.argv[1], 3), 2, workers=2,
                 max_steps=9)
     pool.reset(np.zeros(2, np.uint32))
@@ -266,7 +272,6 @@ PARENT = """
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("fault", ["", "hang"])
 def test_no_process_outlives_the_parent(sent, fault):
-    before = children()
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PARENT), fault],
         stdout=subprocess.PIPE,
@@ -274,13 +279,14 @@ def test_no_process_outlives_the_parent(sent, fault):
         text=True,
     )
     assert parent.stdout.readline() == "ready\n"
-    assert len(children() - before) == 2
+    workers = children(parent.pid)
+    assert len(workers) == 2
     parent.send_signal(sent)
     assert parent.wait(30) != 0
     end = time.monotonic() + 10
-    while children() != before and time.monotonic() < end:
+    while any(map(alive, workers)) and time.monotonic() < end:
         time.sleep(0.05)
-    assert children() == before
+    assert not any(map(alive, workers))
 
 
 @pytest.mark.parametrize(
