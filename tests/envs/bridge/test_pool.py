@@ -1,7 +1,9 @@
 """Pools of host environments: the same numbers as by hand, and every fault is one clear error."""
 
+import contextlib
 import functools
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -24,15 +26,26 @@ def make(factory=hosts.Counter, num_envs=4, **options):
     return Pool(factory=factory, num_envs=num_envs, **options)
 
 
+def status(process):
+    """State and parent of a process, as the system has them; None where it is gone."""
+    try:
+        text = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return None
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return None if state == "Z" else (state, int(parent))
+
+
 def children(parent=None):
     """Workers of a process, by default of this one."""
-    command = ["pgrep", "-P", str(parent or os.getpid()), "-f", "bridge.worker"]
-    return set(subprocess.run(command, capture_output=True, text=True).stdout.split())
-
-
-def alive(process):
-    state = subprocess.run(["ps", "-o", "stat=", "-p", process], capture_output=True, text=True)
-    return state.stdout.strip()[:1] not in ("", "Z")
+    found = set()
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        now = status(path.parent.name)
+        if now is not None and now[1] == (parent or os.getpid()):
+            with contextlib.suppress(OSError):
+                if b"bridge.worker" in path.read_bytes():
+                    found.add(path.parent.name)
+    return found
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -284,9 +297,9 @@ def test_no_process_outlives_the_parent(sent, fault):
     parent.send_signal(sent)
     assert parent.wait(30) != 0
     end = time.monotonic() + 10
-    while any(map(alive, workers)) and time.monotonic() < end:
+    while any(map(status, workers)) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not any(map(alive, workers))
+    assert not any(map(status, workers))
 
 
 @pytest.mark.parametrize(
