@@ -291,11 +291,14 @@ def test_no_process_outlives_the_parent(sent, fault):
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert parent.stdout.readline() == "ready\n"
-    workers = children(parent.pid)
-    assert len(workers) == 2
-    parent.send_signal(sent)
-    assert parent.wait(30) != 0
+    try:
+        assert parent.stdout.readline() == "ready\n"
+        workers = children(parent.pid)
+        assert len(workers) == 2
+        parent.send_signal(sent)
+        assert parent.wait(30) != 0
+    finally:
+        parent.kill()
     end = time.monotonic() + 10
     while any(map(status, workers)) and time.monotonic() < end:
         time.sleep(0.05)
