@@ -116,7 +116,7 @@ class RunDir(AbstractContextManager["RunDir"]):
             raise UserError(f"--run_dir={self.path}: {reason}") from error
         if is_file:
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
-        self._check_kinds_of_parts()
+        self._check_kinds_of_parts(names)
         strangers = [name for name in names if name != _LOCK and not name.endswith(".tmp")]
         if strangers and "config.json" not in names:
             raise UserError(
@@ -124,13 +124,12 @@ class RunDir(AbstractContextManager["RunDir"]):
                 "name another one"
             )
 
-    def _check_kinds_of_parts(self) -> None:
+    def _check_kinds_of_parts(self, names: set[str]) -> None:
         """Refuses a file where a directory will be written, and the reverse."""
-        for name in _DIRECTORIES:
-            part = self.path / name
-            if part.exists() and not part.is_dir():
-                raise UserError(f"{part} is in the way: it must be a directory")
-        for name in _FILES:
+        for name in names.intersection(_DIRECTORIES):
+            if not (self.path / name).is_dir():
+                raise UserError(f"{self.path / name} is in the way: it must be a directory")
+        for name in names.intersection(_FILES):
             if (self.path / name).is_dir():
                 raise UserError(f"{self.path / name} is in the way: it must be a file")
 

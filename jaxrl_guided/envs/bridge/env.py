@@ -15,9 +15,9 @@ import numpy as np
 from flax import struct
 from jax.experimental import io_callback
 
-from jaxrl_guided.envs.bridge.pool import OnError, Pool, Step
+from jaxrl_guided.envs.bridge.pool import Pool, Step
 from jaxrl_guided.envs.bridge.remote import HostEnvError
-from jaxrl_guided.envs.bridge.slot import Factory, Interface
+from jaxrl_guided.envs.bridge.slot import Interface
 from jaxrl_guided.envs.bridge.spaces import Leaf, value_at
 from jaxrl_guided.envs.types import (
     Box,
@@ -50,39 +50,12 @@ class HostState:
     clock: jax.Array
 
 
-def make_bridge(
-    name: str,
-    factory: Factory,
-    num_envs: int,
-    *,
-    workers: int | None = None,
-    info: Sequence[str] = (),
-    max_steps: int | None = None,
-    timeout: float = 60.0,
-    on_error: OnError = "raise",
-) -> VectorEnv:
-    """`num_envs` host environments.
+def make_bridge(pool: Pool) -> VectorEnv:
+    """The environments of a pool, which is stepped by nobody else from now on.
 
     A state can be stepped once, by one program at a time; `vmap` over states is refused.
-
-    Args:
-      name: in the registry, for errors.
-      factory: makes one environment; see `Pool` for what else is given.
-
-    Raises:
-      HostEnvError: the environments cannot be made.
-      ValueError: a number out of range.
     """
-    pool = Pool(
-        name,
-        factory,
-        num_envs,
-        workers=workers,
-        info=info,
-        max_steps=max_steps,
-        timeout=timeout,
-        on_error=on_error,
-    )
+    name, num_envs = pool.name, pool.num_envs
     shared = pool.interface
     each = jnp.arange(num_envs)
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from jaxrl_guided.envs.bridge.env import make_bridge
-from jaxrl_guided.envs.bridge.pool import OnError
+from jaxrl_guided.envs.bridge.pool import OnError, Pool
 from jaxrl_guided.envs.types import VectorEnv
 
 
@@ -51,7 +51,7 @@ def make_gym(
       HostEnvError: it cannot be made with these options.
       ValueError: a number out of range.
     """
-    return make_bridge(
+    pool = Pool(
         f"gym/{environment}",
         functools.partial(gymnasium.make, environment, disable_env_checker=True, **options),
         num_envs,
@@ -61,3 +61,4 @@ def make_gym(
         timeout=timeout,
         on_error=on_error,
     )
+    return make_bridge(pool)

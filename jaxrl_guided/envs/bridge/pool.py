@@ -54,6 +54,7 @@ class Pool:
     another part may be acted for. After an error nothing but `close` is left.
 
     Attributes:
+      name: of the environment, for errors.
       interface: what the environments say of themselves.
       parts: numbers of the environments of each part.
       clock: steps of parts since the last reset.
@@ -98,7 +99,7 @@ class Pool:
         if on_error not in get_args(OnError):
             raise ValueError(f"on_error must be 'raise' or 'restart', not {on_error!r}")
         self.parts = tuple(np.array_split(np.arange(num_envs), parts))
-        self._name, self._timeout, self._restarts = name, timeout, on_error == "restart"
+        self.name, self._timeout, self._restarts = name, timeout, on_error == "restart"
         self._memory = block.create_file()
         shares = [
             [part[share].tolist() for part, share in zip(self.parts, of_worker, strict=True)]
@@ -215,7 +216,7 @@ class Pool:
         if in_process:
             return Here(self._memory, *self._starts[number])
         share = [i for part in self._starts[number][1] for i in part]
-        name = f"{self._name}: the process of environments {share[0]} to {share[-1]}"
+        name = f"{self.name}: the process of environments {share[0]} to {share[-1]}"
         worker = Process(self._memory, name, self._timeout)
         worker.send("start", *self._starts[number])
         worker.answer()
@@ -239,7 +240,7 @@ class Pool:
                     if not self._restarts:
                         raise
                     self._replace(number, request)
-            raise HostEnvError(f"{self._name}: a process was started {_MOST_STARTS} times and died")
+            raise HostEnvError(f"{self.name}: a process was started {_MOST_STARTS} times and died")
         except BaseException:
             self.close()
             raise
@@ -273,7 +274,7 @@ class Pool:
 
     def _check(self) -> None:
         if not self._close.alive:
-            raise HostEnvError(f"{self._name} was closed, or has failed before; make a new one")
+            raise HostEnvError(f"{self.name} was closed, or has failed before; make a new one")
 
 
 def _shares(parts: Sequence[np.ndarray], workers: int) -> list[list[np.ndarray]]:

@@ -25,7 +25,7 @@ def make():
 
     def build(factory=hosts.Counter, num_envs=4, **options):
         options = {"max_steps": 9, "info": ("success",), "workers": 0} | options
-        made.append(make_bridge("gym/Counter", factory, num_envs, **options))
+        made.append(make_bridge(Pool("gym/Counter", factory, num_envs, **options)))
         return made[-1]
 
     yield build
