@@ -36,6 +36,7 @@ smoke: setup-dev
 	$(PY) -m experiments.lago --preset=smoke --run_dir=runs/smoke/lago
 	$(PY) -m experiments.train --preset=smoke --run_dir=runs/smoke/ppo
 	$(PY) -m experiments.train --preset=smoke --config.algorithm=sac --run_dir=runs/smoke/sac
+	$(PY) -m experiments.train --preset=smoke --config.env=minihack/Room-5x5 --run_dir=runs/smoke/host
 
 test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparisons
 	$(PY) -m pytest -m "slow and not device and not parity"
@@ -57,6 +58,7 @@ bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make
 	$(PY) -m benchmarks.micro
 	$(PY) -m benchmarks.ppo $(if $(PUREJAXRL),--purejaxrl=$(PUREJAXRL))
 	$(PY) -m benchmarks.sac
+	$(PY) -m benchmarks.bridge
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md

@@ -1,30 +1,36 @@
-"""Collects the scripted expert's rollouts into a dataset directory.
+"""Collects the scripted experts' rollouts into a dataset directory.
 
 python -m experiments.collect --out=data/real --config.episodes=100000
+python -m experiments.collect --env=metaworld --out=data/metaworld --config.episodes=2000
 """
 
 from absl import flags
 
+from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import check_level
 from jaxrl_guided.lago.presets import PRESETS
+from jaxrl_guided.lago.stages import HORIZONS, collect_data
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import validation
 
-_ENV = flags.DEFINE_enum("env", "clevr", ["clevr"], "Environment family.")
+_ENV = flags.DEFINE_enum("env", "clevr", list(HORIZONS), "Environment family.")
 _OUT = flags.DEFINE_string("out", None, "Dataset directory to write.", required=True)
-_HORIZON = flags.DEFINE_integer("horizon", 50, "Longest episode, in steps.", lower_bound=1)
+_HORIZON = flags.DEFINE_integer(
+    "horizon", None, f"Longest episode, in steps; by default {HORIZONS}.", lower_bound=1
+)
 _CONFIG = config.define({name: preset.data for name, preset in PRESETS.items()})
 
 
 def run() -> None:
     """Collects, saves and says how well the expert did."""
-    from jaxrl_guided.lago.stages import collect_data
-
     settings = _CONFIG.build()
     with validation():
         check_level(_ENV.value, settings.level)
     files.check_new(_OUT.value, "out")
-    episodes = collect_data(settings, _HORIZON.value, _OUT.value)
+    horizon = _HORIZON.value or HORIZONS[_ENV.value]
+    with validation():
+        make(f"{_ENV.value}/{settings.level}", horizon=horizon).close()
+    episodes = collect_data(settings, horizon, _OUT.value, _ENV.value)
     meta = episodes.metadata
     print(
         f"{meta['env']}: {episodes.num_episodes:,} episodes, {episodes.num_steps:,} steps, "

@@ -17,6 +17,7 @@ from absl import flags
 
 from jaxrl_guided.lago import comparison, grid
 from jaxrl_guided.lago.comparison_report import comparison_record
+from jaxrl_guided.lago.gate_report import gate_cells, gate_record
 from jaxrl_guided.lago.online import check_inputs
 from jaxrl_guided.lago.presets import FULL, FULL_30
 from jaxrl_guided.lago.report import as_text
@@ -30,12 +31,13 @@ from jaxrl_guided.runtime.signals import Stopped
 
 MAIN, FULL_30_LAYERS = "lago_clevr", "lago_clevr_30"
 TUNING, BACKBONES = "lago_tune", "lago_backbones"
-LEARNERS = "learners"
+LEARNERS, GATE = "learners", "lago_gate"
 GRIDS: dict[str, Callable[[], Any]] = {
     MAIN: FULL.cells,
     FULL_30_LAYERS: FULL_30.cells,
     TUNING: lambda: TRIALS,
     BACKBONES: comparison.backbone_cells,
+    GATE: gate_cells,
     LEARNERS: lambda: standard.TASKS,
 }
 RESULTS = Path("benchmarks/results")
@@ -124,6 +126,11 @@ def _tables(name: str, results: Path) -> dict[str, Any]:
     if name == BACKBONES:
         finished = load_finished(functools.partial(comparison.make_cells, wanted), results)
         return {name: comparison_record(list(finished.values()))}
+    if name == GATE:
+        own = load_finished(functools.partial(grid.make_cells, wanted), results)
+        main = functools.partial(grid.make_cells, GRIDS[MAIN]())
+        others = load_finished(main, RESULTS / "cells" / MAIN)
+        return {name: gate_record(list(own.values()), list(others.values()))}
     if name == TUNING:
         return {name: grid.report_trials(wanted, results)}
     records = grid.report(wanted, results, RESULTS, _TITLES[name], name)

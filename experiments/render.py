@@ -1,15 +1,18 @@
-"""Draws one episode of CLEVR-Robot: a GIF that moves and a PNG strip of its steps.
+"""Draws one episode of CLEVR-Robot or Meta-World: a GIF that moves and a PNG strip of its steps.
 
     python -m experiments.render --env=clevr/real --policy=expert --seed=3 --out=pictures
     python -m experiments.render --env=clevr/real --online=runs/lago --out=pictures
+    python -m experiments.render --env=metaworld/door-open --out=pictures
 
 With `--online` the first policy of a finished run of `train_online` acts, greedily.
 """
 
 import pathlib
+from collections.abc import Callable
 
 import jax
 from absl import flags
+from PIL import Image
 
 from jaxrl_guided.envs import make, registry
 from jaxrl_guided.envs.clevr import drawing
@@ -20,7 +23,7 @@ from jaxrl_guided.learners.ppo import act
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
 
-_ENV = flags.DEFINE_string("env", "clevr/real", "Environment, clevr/LEVEL.")
+_ENV = flags.DEFINE_string("env", "clevr/real", "Environment, clevr/LEVEL or metaworld/LEVEL.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the episode.", 0, 2**31 - 1)
 _POLICY = flags.DEFINE_enum(
     "policy", "expert", ["expert", "random"], "Who acts where no --online is given."
@@ -28,7 +31,8 @@ _POLICY = flags.DEFINE_enum(
 _ONLINE = flags.DEFINE_string("online", None, "Run directory of `train_online` whose policy acts.")
 _OUT = flags.DEFINE_string("out", ".", "Directory for episode.gif and episode.png.")
 
-MILLISECONDS = 450
+MILLISECONDS = {"clevr": 450, "metaworld": 80}
+"""Of a picture."""
 
 
 def run() -> None:
@@ -36,23 +40,53 @@ def run() -> None:
     with validation():
         registry.check(_ENV.value)
     family, _, level = _ENV.value.partition("/")
-    if family != "clevr":
-        raise UserError(f"--env: only clevr/LEVEL can be drawn, not '{_ENV.value}'")
+    if family not in MILLISECONDS:
+        raise UserError(
+            f"--env: only clevr/LEVEL and metaworld/LEVEL can be drawn, not '{_ENV.value}'"
+        )
     if _ONLINE.value and _POLICY.present:
         raise UserError("give one of --policy and --online")
-    env, actor = _actor(level)
+    if _ONLINE.value and family != "clevr":
+        raise UserError("--online: runs of train_online are of clevr/LEVEL")
+    draw = (_clevr if family == "clevr" else _metaworld)(level)
     out = pathlib.Path(_OUT.value)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out={out} cannot be made: {error.strerror}") from error
-    text, frames = drawing.play(env, instruction_set(level).texts, actor, _SEED.value)
-    first, *others = drawing.moving(text, frames)
-    first.save(
-        out / "episode.gif", save_all=True, append_images=others, duration=MILLISECONDS, loop=0
-    )
-    drawing.strip(text, frames).save(out / "episode.png")
-    print(f"{text}\n{frames[-1].caption}\nwrote {out / 'episode.gif'} and {out / 'episode.png'}")
+    text, last, (first, *others), strip = draw()
+    duration = MILLISECONDS[family]
+    first.save(out / "episode.gif", save_all=True, append_images=others, duration=duration, loop=0)
+    strip.save(out / "episode.png")
+    print(f"{text}\n{last}\nwrote {out / 'episode.gif'} and {out / 'episode.png'}")
+
+
+Pictures = tuple[str, str, list[Image.Image], Image.Image]
+"""The instruction, the last caption, a picture of each step, and all of them in one."""
+
+
+def _clevr(level: str) -> Callable[[], Pictures]:
+    env, actor = _actor(level)
+
+    def draw() -> Pictures:
+        text, frames = drawing.play(env, instruction_set(level).texts, actor, _SEED.value)
+        moving, strip = drawing.moving(text, frames), drawing.strip(text, frames)
+        return text, frames[-1].caption, moving, strip
+
+    return draw
+
+
+def _metaworld(level: str) -> Callable[[], Pictures]:
+    from jaxrl_guided.envs.metaworld import drawing  # an extra
+
+    actor = drawing.scripted(level, _POLICY.value == "expert", _SEED.value)
+
+    def draw() -> Pictures:
+        text, frames = drawing.play(level, actor, _SEED.value)
+        moving, strip = drawing.moving(text, frames), drawing.strip(text, frames)
+        return text, frames[-1].caption, moving, strip
+
+    return draw
 
 
 def _actor(level: str) -> tuple[VectorEnv, drawing.Act]:

@@ -5,6 +5,7 @@ and one that lists them; what a family needs is imported when one of the two is 
 """
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ class _Family:
     make: Callable[..., VectorEnv]
     list_names: Callable[[], Sequence[str]]
     knows: Callable[[str], bool]
+    on_host: bool
 
 
 _FAMILIES: dict[str, _Family] = {}
@@ -26,6 +28,7 @@ def register(
     make: Callable[..., VectorEnv],
     list_names: Callable[[], Sequence[str]],
     knows: Callable[[str], bool] | None = None,
+    on_host: bool = False,
 ) -> None:
     """Adds a family of environments.
 
@@ -34,13 +37,16 @@ def register(
       make: `(environment, num_envs, **options) -> VectorEnv`.
       list_names: `() -> ` the environments, without the family.
       knows: whether there is an environment of that name; by default one that is listed.
+      on_host: whether they are stepped by the host (`VectorEnv.host`), and `make` has the option
+        `members`.
 
     Raises:
       ValueError: the family exists.
     """
     if family in _FAMILIES:
         raise ValueError(f"family: '{family}' is already registered")
-    _FAMILIES[family] = _Family(make, list_names, knows or (lambda name: name in list_names()))
+    knows = knows or (lambda name: name in list_names())
+    _FAMILIES[family] = _Family(make, list_names, knows, on_host)
 
 
 def names() -> list[str]:
@@ -60,6 +66,16 @@ def check(name: str) -> None:
     raise ValueError(f"environment: unknown '{name}'; choose one of {', '.join(known)}")
 
 
+def on_host(name: str) -> bool:
+    """Whether the environments of that name are stepped by the host.
+
+    Raises:
+      ValueError: unknown name.
+    """
+    check(name)
+    return _FAMILIES[name.partition("/")[0]].on_host
+
+
 def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     """The environment `name`, `num_envs` times side by side.
 
@@ -67,7 +83,7 @@ def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
       name: `FAMILY/ENVIRONMENT`, one of `names()`.
       num_envs: how many episodes run in parallel.
       **options: those of the family: of `make_clevr` and `instruction_set`, `make_gymnax`,
-        `make_brax`, `make_gym`.
+        `make_brax`, `make_gym`, `make_minihack`, `make_metaworld`.
 
     Raises:
       ValueError: unknown name, or an option out of range.
@@ -80,74 +96,22 @@ def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     return _FAMILIES[key].make(environment, num_envs, **options)
 
 
-def _make_clevr(
-    level: str,
-    num_envs: int,
-    *,
-    confounded: bool = False,
-    allow_conflicts: bool = False,
-    **options: Any,
-) -> VectorEnv:
-    from jaxrl_guided.envs.clevr.env import make_clevr
-    from jaxrl_guided.envs.clevr.instructions import instruction_set
+def _register_module(
+    family: str, module: str, make: str, knows: str = "", on_host: bool = False
+) -> None:
+    """Adds the family of a module, which is imported when it is used."""
 
-    instructions = instruction_set(level, confounded=confounded, allow_conflicts=allow_conflicts)
-    return make_clevr(instructions, num_envs, **options)
+    def called(name: str) -> Callable[..., Any]:
+        return lambda *arguments, **options: getattr(
+            importlib.import_module(f"jaxrl_guided.envs.{module}"), name
+        )(*arguments, **options)
+
+    register(family, called(make), called("list_names"), called(knows) if knows else None, on_host)
 
 
-def _clevr_levels() -> Sequence[str]:
-    from jaxrl_guided.envs.clevr.instructions import LEVELS
-
-    return LEVELS
-
-
-register("clevr", _make_clevr, _clevr_levels)
-
-
-def _make_gymnax(environment: str, num_envs: int, **options: Any) -> VectorEnv:
-    from jaxrl_guided.envs.from_gymnax import make_gymnax
-
-    return make_gymnax(environment, num_envs, **options)
-
-
-def _gymnax_names() -> Sequence[str]:
-    from jaxrl_guided.envs.from_gymnax import list_names
-
-    return list_names()
-
-
-def _make_brax(environment: str, num_envs: int, **options: Any) -> VectorEnv:
-    from jaxrl_guided.envs.from_brax import make_brax
-
-    return make_brax(environment, num_envs, **options)
-
-
-def _brax_names() -> Sequence[str]:
-    from jaxrl_guided.envs.from_brax import list_names
-
-    return list_names()
-
-
-register("gymnax", _make_gymnax, _gymnax_names)
-register("brax", _make_brax, _brax_names)
-
-
-def _make_gym(environment: str, num_envs: int, **options: Any) -> VectorEnv:
-    from jaxrl_guided.envs.bridge.from_gym import make_gym
-
-    return make_gym(environment, num_envs, **options)
-
-
-def _gym_names() -> Sequence[str]:
-    from jaxrl_guided.envs.bridge.from_gym import list_names
-
-    return list_names()
-
-
-def _gym_knows(environment: str) -> bool:
-    from jaxrl_guided.envs.bridge.from_gym import knows
-
-    return knows(environment)
-
-
-register("gym", _make_gym, _gym_names, _gym_knows)
+_register_module("clevr", "clevr.family", "make_level")
+_register_module("gymnax", "from_gymnax", "make_gymnax")
+_register_module("brax", "from_brax", "make_brax")
+_register_module("gym", "bridge.from_gym", "make_gym", "knows", on_host=True)
+_register_module("minihack", "minihack.family", "make_minihack", on_host=True)
+_register_module("metaworld", "metaworld.family", "make_metaworld", on_host=True)

@@ -111,6 +111,31 @@ class TimeStep:
 
 
 @dataclasses.dataclass(frozen=True)
+class HostSide:
+    """Environments outside of programs: the halves of a step, and what has no place in a state.
+
+    Attributes:
+      members: states under one `vmap`, each with `num_envs` environments of its own; 1 for none.
+      outcome: shapes of what a step gives, of one member.
+      step: `(clock, action) -> outcome`, numpy arrays `[N, …]` or `[members, N, …]`; `clock` is
+        the number of steps that the state has done.
+      clock: `EnvState -> ` that number.
+      advance: `(EnvState, action, outcome) -> (EnvState, TimeStep)`, pure, of one member.
+      restore: `(EnvState, obs)`, concrete ones that were saved: brings the environments to where
+        they say.
+      close: ends them.
+    """
+
+    members: int
+    outcome: PyTree
+    step: Callable[[int, np.ndarray], PyTree]
+    clock: Callable[[PyTree], int]
+    advance: Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, TimeStep]]
+    restore: Callable[[PyTree, PyTree], None]
+    close: Callable[[], None]
+
+
+@dataclasses.dataclass(frozen=True)
 class VectorEnv:
     """`num_envs` parallel environments with automatic restart.
 
@@ -121,11 +146,7 @@ class VectorEnv:
       action_space: space of one environment's action.
       reset: `key -> (EnvState, obs[N, …])`.
       step: `(EnvState, action[N, …]) -> (EnvState, TimeStep)`; the key lives in the state.
-      on_host: whether the environments run outside of programs: then a state can be stepped once,
-        and nothing of it can be vmapped.
-      restore: `(EnvState, obs)`, concrete ones that were saved: brings what is not in the state,
-        as environments on the host, to where they say.
-      close: frees what is not in the state.
+      host: where the environments run outside of programs: then a state can be stepped once.
     """
 
     name: str
@@ -134,6 +155,9 @@ class VectorEnv:
     action_space: Space
     reset: Callable[[jax.Array], tuple[PyTree, PyTree]]
     step: Callable[[PyTree, jax.Array], tuple[PyTree, TimeStep]]
-    on_host: bool = False
-    restore: Callable[[PyTree, PyTree], None] = lambda state, obs: None
-    close: Callable[[], None] = lambda: None
+    host: HostSide | None = None
+
+    def close(self) -> None:
+        """Frees what is not in the state, as processes."""
+        if self.host is not None:
+            self.host.close()

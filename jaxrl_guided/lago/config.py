@@ -14,7 +14,7 @@ from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
-from jaxrl_guided.runtime.config import to_dict
+from jaxrl_guided.runtime.config import added, to_dict
 from jaxrl_guided.runtime.ranges import (
     COUNT,
     POSITIVE,
@@ -26,6 +26,8 @@ from jaxrl_guided.runtime.ranges import (
 
 REWARDS = ("goal", "distance")
 FINETUNE = get_args(Finetune)
+Control = Literal["none", "reversed", "random"]
+CONTROLS = get_args(Control)
 LARGEST_SEED = 999_999_999  # cloning and evaluation draw from keys above it
 HARD_FAMILIES = ("hard-two", "hard-three", "hard-order", "hard-sort")
 
@@ -63,6 +65,7 @@ ARMS = {
     "ppo_bc": Arm("PPO from BC", from_bc=True, expert_data="policy"),
     "kickstart": Arm("kickstarting (beta to 0)", guided=True, expert_data="prior"),
     "lago": Arm("LaGO", guided=True, expert_data="prior"),
+    "gated": Arm("LaGO gated", guided=True, expert_data="prior"),
 }
 
 
@@ -111,6 +114,38 @@ class PriorConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class AloneConfig:
+    """What PPO without prior and expert has instead of `online`'s own.
+
+    What serves it best is not what serves it beside a prior; each is chosen by trials of its own.
+    Arm `ppo_same` keeps `online`'s, so that it differs from `lago` in the loss alone.
+
+    Attributes:
+      hidden: of `network`.
+      learning_rate, scale_reward: of `ppo`.
+      feature_components, feature_scale: as in `OnlineConfig`.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    learning_rate: float = 5e-4
+    scale_reward: bool = False
+    feature_components: int | None = 32
+    feature_scale: float = 1.0
+
+    def applied(self, online: "OnlineConfig") -> "OnlineConfig":
+        """`online` with these settings."""
+        return dataclasses.replace(
+            online,
+            network=dataclasses.replace(online.network, hidden=self.hidden),
+            ppo=dataclasses.replace(
+                online.ppo, learning_rate=self.learning_rate, scale_reward=self.scale_reward
+            ),
+            feature_components=self.feature_components,
+            feature_scale=self.feature_scale,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class OnlineConfig:
     """Stage 2: one arm on one level; with the prior's content this decides a cell's result.
 
@@ -119,7 +154,8 @@ class OnlineConfig:
       level: trained on, and evaluated on: `real`, `rephrase`, `easy` or `hard`, or a part of them,
         as `real-heldout` or `hard-sort`.
       reward: `goal` or `distance`.
-      arm: `random`, `bc`, `prior`, `ppo`, `ppo_10x`, `ppo_same`, `ppo_bc`, `kickstart` or `lago`.
+      arm: `random`, `bc`, `prior`, `ppo`, `ppo_10x`, `ppo_same`, `ppo_bc`, `kickstart`, `lago` or
+        `gated`.
       seeds: run side by side in one program.
       features: sentence vectors of the policy, `minilm` or `hashed`.
       feature_size: numbers in a hashed vector.
@@ -129,6 +165,9 @@ class OnlineConfig:
       horizon: longest episode.
       easy_steps: environment steps on level Easy, whose episodes are one step long.
       kickstart_end: share of the run after which arm `kickstart` has beta zero.
+      trial_share: share of the budget that arm `gated` spends on trying guided and plain PPO.
+      alone: settings of that plain PPO.
+      control: `none`, or how the prior is spoilt, `reversed` or `random` (`controls.spoil`).
       judge_levels: levels of the final evaluation; empty for the training level, where Hard
         stands for its four families.
       network, ppo, guidance, bc, eval: the parts.
@@ -152,15 +191,20 @@ class OnlineConfig:
     guidance: GuidanceConfig = dataclasses.field(default_factory=GuidanceConfig)
     bc: BCConfig = dataclasses.field(default_factory=BCConfig)
     eval: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    trial_share: float = added(0.2)
+    alone: AloneConfig = added(AloneConfig())
+    control: Control = added("none")
 
     def __post_init__(self) -> None:
         for level in (self.level, *self.judge_levels):
             check_level(self.env, level)
         check_choice(self, "arm", ARMS)
         check_choice(self, "reward", REWARDS)
+        check_choice(self, "control", CONTROLS)
         check(self, COUNT, "feature_size", "horizon", "easy_steps")
         check(self, POSITIVE, "feature_scale")
         check(self, POSITIVE_SHARE, "kickstart_end")
+        check(self, PROPER_SHARE, "trial_share")
         # Whitening the smallest components would only make noise of them larger.
         most = (self.feature_size if self.features == "hashed" else MINILM_DIM) // 2
         if self.feature_components is not None and not 0 < self.feature_components <= most:
@@ -200,6 +244,8 @@ class OnlineConfig:
         arm, settings = ARMS[self.arm], to_dict(self)
         parts = {"guidance": arm.guided and arm.learns, "bc": arm.from_bc, "ppo": arm.learns}
         parts["kickstart_end"] = self.arm == "kickstart"
+        parts["trial_share"] = parts["alone"] = self.arm == "gated"
+        parts["control"] = arm.guided
         return {name: value for name, value in settings.items() if parts.get(name, True)}
 
     @property
@@ -208,38 +254,6 @@ class OnlineConfig:
         if self.judge_levels:
             return self.judge_levels
         return HARD_FAMILIES if self.level == "hard" else (self.level,)
-
-
-@dataclasses.dataclass(frozen=True)
-class AloneConfig:
-    """What PPO without prior and expert has instead of `online`'s own.
-
-    What serves it best is not what serves it beside a prior; each is chosen by trials of its own.
-    Arm `ppo_same` keeps `online`'s, so that it differs from `lago` in the loss alone.
-
-    Attributes:
-      hidden: of `network`.
-      learning_rate, scale_reward: of `ppo`.
-      feature_components, feature_scale: as in `OnlineConfig`.
-    """
-
-    hidden: tuple[int, ...] = (64, 64)
-    learning_rate: float = 5e-4
-    scale_reward: bool = False
-    feature_components: int | None = 32
-    feature_scale: float = 1.0
-
-    def applied(self, online: OnlineConfig) -> OnlineConfig:
-        """`online` with these settings."""
-        return dataclasses.replace(
-            online,
-            network=dataclasses.replace(online.network, hidden=self.hidden),
-            ppo=dataclasses.replace(
-                online.ppo, learning_rate=self.learning_rate, scale_reward=self.scale_reward
-            ),
-            feature_components=self.feature_components,
-            feature_scale=self.feature_scale,
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +322,8 @@ class LagoConfig:
         if arm not in ARMS:
             raise ValueError(f"arms must be out of {', '.join(ARMS)}, not '{arm}'")
         online = self.alone.applied(self.online) if ARMS[arm].alone else self.online
+        if arm == "gated":
+            online = dataclasses.replace(online, alone=self.alone)
         return dataclasses.replace(online, arm=arm)
 
     def _seeds_together(self, arm: str) -> int:

@@ -1,6 +1,5 @@
 """Stage 2 of LaGO for one arm, level and set of seeds: build, train, evaluate."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +13,11 @@ from jaxrl_guided.backbones import weights
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.lago.artifact import TrainedPrior, freeze
+from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.bc import clone, expert_steps
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
-from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
+from jaxrl_guided.lago.controls import spoil
+from jaxrl_guided.lago.gate import run_gated
 from jaxrl_guided.lago.judge import (
     judge_policy,
     judge_prior,
@@ -25,11 +25,10 @@ from jaxrl_guided.lago.judge import (
     level_env,
     make_network,
 )
-from jaxrl_guided.lago.prior import PriorSpec
+from jaxrl_guided.lago.training import freeze_prior, train_policies
 from jaxrl_guided.learners.normaliser import init_normaliser
-from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, PPOState, make_ppo
-from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
-from jaxrl_guided.learners.train import Chunk, make_chunk
+from jaxrl_guided.learners.ppo import Policy
+from jaxrl_guided.learners.segments import Clock
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.checkpoint import Checkpointer, save_alone
 from jaxrl_guided.runtime.config import from_dict
@@ -120,6 +119,8 @@ def run_arm(
     arm, clock = ARMS[config.arm], Clock()
     results: dict[str, Any] = {"steps": 0, "curve": {"steps": [], "success": []}}
     results["expert_steps"] = prior.expert_steps if prior is not None else 0
+    if prior is not None:
+        prior = spoil(prior, config.control)
     if expert is not None:
         expert = expert.select(np.arange(config.bc.episodes))
         results["expert_steps"] = int(expert.is_expert.sum())
@@ -129,11 +130,16 @@ def run_arm(
     elif config.arm == "prior":
         assert prior is not None
         judge = functools.partial(judge_trained_prior, config, prior)
+    elif config.arm == "gated":
+        assert prior is not None
+        gated = run_gated(config, run, stop, prior, clock)
+        judge = gated.judge
+        results |= gated.results
     else:
         policy = _cloned_policy(config, expert) if expert is not None and arm.from_bc else None
         if arm.learns:
-            frozen = _freeze(config.level, prior) if prior is not None and arm.guided else None
-            policy, trained = _train(config, run, stop, policy, prior, frozen, clock)
+            frozen = freeze_prior(config.level, prior) if prior is not None and arm.guided else None
+            policy, trained = train_policies(config, run, stop, policy, prior, frozen, clock)
             results |= trained
         assert policy is not None
         save_alone(run.path / POLICY, config.used(), policy)
@@ -144,67 +150,11 @@ def run_arm(
     return results
 
 
-def _ppo_config(config: OnlineConfig) -> PPOConfig:
-    return dataclasses.replace(config.ppo, total_steps=config.total_steps)
-
-
-def _freeze(level: str, prior: TrainedPrior) -> FrozenPrior:
-    return freeze(prior.spec, prior.prior, prior.tokenizer, instruction_set(level).texts)
-
-
 def judge_trained_prior(
     config: OnlineConfig, prior: TrainedPrior, level: str
 ) -> dict[str, list[float]]:
     """The prior as controller on a level."""
-    return judge_prior(config, prior.spec, _freeze(level, prior), level)
-
-
-def _train(
-    config: OnlineConfig,
-    run: RunDir,
-    stop: StopFlag,
-    start: Policy | None,
-    prior: TrainedPrior | None,
-    frozen: FrozenPrior | None,
-    clock: Clock,
-) -> tuple[Policy, dict[str, Any]]:
-    """The policies of all seeds after training, and the curve."""
-    # All that decides the program: arms that share it are compiled once.
-    shared = dataclasses.replace(config, arm="ppo", seeds=(0,), ppo=_ppo_config(config))
-    guided = (prior.spec, config.arm_guidance) if prior is not None and frozen is not None else None
-    ppo, chunk = _program(shared, guided)
-    keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
-    state = jax.vmap(ppo.init)(keys)
-    if start is not None:
-        state = dataclasses.replace(state, policy=start)
-    plan = Plan(
-        f"{config.level}-{config.reward}-{config.arm}",
-        ppo.config.iterations,
-        ppo.config.steps_at,
-        config.eval.curve_points,
-        "success",
-    )
-
-    def judge(state: PPOState) -> list[float]:
-        return judge_policy(config, state.policy, config.level, curve=True)["success"]
-
-    with Checkpointer(run.checkpoints, config.used()) as checkpoints:
-        state, curve = train_in_segments(
-            plan, chunk, state, judge, run, checkpoints, stop, clock, frozen
-        )
-    return state.policy, {"steps": ppo.config.steps_at(ppo.config.iterations), "curve": curve}
-
-
-@functools.lru_cache(maxsize=4)
-def _program(
-    config: OnlineConfig, guided: tuple[PriorSpec, GuidanceConfig] | None
-) -> tuple[PPO, Chunk]:
-    """PPO on a level for any number of seeds, and its compiled loop."""
-    env = level_env(config, config.level, config.ppo.num_envs)
-    network = make_network(config, config.level, env)
-    guidance = make_guidance(*guided) if guided is not None else None
-    ppo = make_ppo(env, network, config.ppo, guidance)
-    return ppo, make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
+    return judge_prior(config, prior.spec, freeze_prior(level, prior), level)
 
 
 def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:

@@ -1,5 +1,6 @@
 """The offline stages as the scripts share them: collect Real's expert data, fine-tune the prior."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from jaxrl_guided.envs import dataset
-from jaxrl_guided.envs.clevr.collect import collect
+from jaxrl_guided.envs.clevr import collect as clevr
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
@@ -35,20 +36,57 @@ LEARNED_LEVEL = "real"
 """The one level of which anything is learned offline; the others test generalisation."""
 
 
-def collect_data(config: DataConfig, horizon: int, path: PathLike) -> Episodes:
-    """Collects the scripted expert's rollouts into the new dataset directory `path`."""
+HORIZONS = {"clevr": 50, "metaworld": 100}
+"""Longest episode of each environment family whose experts are scripted."""
+
+
+def collect_data(
+    config: DataConfig, horizon: int, path: PathLike, family: str = "clevr"
+) -> Episodes:
+    """Collects the scripted expert's rollouts into the new dataset directory `path`.
+
+    Args:
+      family: of environments, one of `HORIZONS`.
+    """
     with ProgressBar("collect", config.episodes, unit="episodes") as bar:
-        episodes = collect(
-            instruction_set(config.level),
-            config.episodes,
-            jax.random.key(config.seed),
-            num_envs=min(512, config.episodes),
-            horizon=horizon,
-            random_fraction=config.random_fraction,
-            progress=lambda done, total: bar.update(done),
-        )
+
+        def progress(done: int, total: int) -> None:
+            del total
+            bar.update(done)
+
+        collect = _collect_metaworld if family == "metaworld" else _collect_clevr
+        episodes = collect(config, horizon, progress)
     episodes.save(path)
     return episodes
+
+
+def _collect_clevr(
+    config: DataConfig, horizon: int, progress: Callable[[int, int], None]
+) -> Episodes:
+    return clevr.collect(
+        instruction_set(config.level),
+        config.episodes,
+        jax.random.key(config.seed),
+        num_envs=min(512, config.episodes),
+        horizon=horizon,
+        random_fraction=config.random_fraction,
+        progress=progress,
+    )
+
+
+def _collect_metaworld(
+    config: DataConfig, horizon: int, progress: Callable[[int, int], None]
+) -> Episodes:
+    from jaxrl_guided.envs.metaworld.collect import collect  # an extra
+
+    return collect(
+        config.level,
+        config.episodes,
+        config.seed,
+        horizon=horizon,
+        random_fraction=config.random_fraction,
+        progress=progress,
+    )
 
 
 def load_data(path: PathLike, env: str = "clevr") -> Episodes:

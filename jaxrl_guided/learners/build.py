@@ -7,7 +7,7 @@ import sys
 import jax
 
 from jaxrl_guided.envs.dataset import load
-from jaxrl_guided.envs.types import PyTree
+from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.placement import Placement
 from jaxrl_guided.learners.ppo import PPO, make_ppo
@@ -28,14 +28,24 @@ class Job:
     Attributes:
       config: of the run.
       placement: of its population.
-      learner: on its environments.
+      env: the environments of each member.
+      learner: on them.
+      judged: environments of evaluations, where those are stepped by the host.
       demos: demonstrations, on every device; None without.
     """
 
     config: TrainConfig
     placement: Placement
+    env: VectorEnv
     learner: PPO | SAC
+    judged: VectorEnv | None = None
     demos: Replay | None = None
+
+    def close(self) -> None:
+        """Ends what the environments run in."""
+        for env in (self.env, self.judged):
+            if env is not None:
+                env.close()
 
 
 def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
@@ -58,29 +68,36 @@ def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
 
 def _learner(config: TrainConfig, placement: Placement) -> Job:
     """The learner on its environments, and the demonstrations that it needs."""
-    env = config.make_env(config.num_envs)
-    if env.on_host:
-        env.close()
-        raise UserError(
-            f"env {config.env} runs on the host, and scripts train on environments in JAX only so "
-            "far; take it through jaxrl_guided.learners"
-        )
+    judged = None
+    if config.on_host:
+        # As many as there are to train on, at most: processes and memory are not free.
+        fewest = min(config.num_envs, config.evaluation.episodes)
+        judged = config.make_env(fewest, placement.members)
+    env = config.make_env(config.num_envs, placement.members)
     spaces = env.observation_space, env.action_space
     with validation():
         if config.algorithm == "ppo":
             network = make_actor_critic(*spaces, config.network)
-            return Job(config, placement, make_ppo(env, network, config.ppo, mesh=placement.inner))
+            ppo = make_ppo(env, network, config.ppo, mesh=placement.inner)
+            return Job(config, placement, env, ppo, judged)
         soft = make_soft_network(*spaces, config.soft)
         sac = make_sac(env, soft, config.sac, mesh=placement.inner)
-        if not config.demos:
-            return Job(config, placement, sac)
-        episodes = load(config.demos)
-        check_origin(episodes, config.env, config.env_options())
-        return Job(config, placement, sac, demonstrations(episodes, env, soft))
+        demos = None
+        if config.demos:
+            episodes = load(config.demos)
+            check_origin(episodes, config.env, config.env_options())
+            demos = demonstrations(episodes, env, soft)
+        return Job(config, placement, env, sac, judged, demos)
 
 
 def _place(config: TrainConfig, members: int, devices: int) -> Placement:
     """On the devices asked for, or on as many as divide the work; those of all processes."""
+    if config.on_host:
+        if devices > 1 or jax.process_count() > 1:
+            raise ValueError(
+                f"devices must be 1, in one process: env {config.env} is stepped by the host"
+            )
+        devices = 1
     if devices == 0 and jax.process_count() == 1:
         available = jax.device_count()
         devices = max(n for n in range(1, available + 1) if _divides(config, members, n))
@@ -123,10 +140,12 @@ def _parts(job: Job) -> dict[str, PyTree]:
     state = jax.eval_shape(job.learner.init, key)
     _, *collected = jax.eval_shape(job.learner.collect, state)
     episodes = config.evaluation.episodes
-    parts = {
+    parts: dict[str, PyTree] = {
         f"{config.algorithm}.num_envs {config.num_envs:,}": (state.env_state, collected),
-        f"evaluation.episodes {episodes:,}": jax.eval_shape(config.make_env(episodes).reset, key),
     }
+    if job.judged is None:
+        judged = jax.eval_shape(config.make_env(episodes).reset, key)
+        parts[f"evaluation.episodes {episodes:,}"] = judged
     if isinstance(state, SACState):
         parts[f"sac.replay_capacity {config.sac.replay_capacity:,}"] = state.replay
     return parts

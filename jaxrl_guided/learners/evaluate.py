@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl_guided.envs.population import any_of_all
-from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, VectorEnv
+from jaxrl_guided.envs.types import Box, Dict, Discrete, PyTree, TimeStep, VectorEnv
 from jaxrl_guided.learners.episodes import succeeded
 from jaxrl_guided.runtime.ranges import COUNT, INT32, check
 
@@ -51,9 +51,13 @@ class EpisodeResults:
     finished: jax.Array
 
 
+Act = Callable[..., tuple[PyTree, jax.Array]]
+"""`(memory, key, obs [N, …]) -> (memory, action [N, …])`, its parameters fixed."""
+
+
 def evaluate(
     env: VectorEnv,
-    act: Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, jax.Array]],
+    act: Act,
     key: jax.Array,
     max_steps: int,
     memory: PyTree = (),
@@ -65,8 +69,8 @@ def evaluate(
     than long ones. The number of steps is that of the longest episode.
 
     Args:
-      act: `(memory, key, obs [N, …]) -> (memory, action [N, …])`, with its parameters and
-        statistics frozen; `stateless` makes one of a policy without memory.
+      act: with its parameters and statistics frozen; `stateless` makes one of a policy without
+        memory.
       memory: what `act` remembers at the start of the episodes.
       until_success: returns and lengths stop at the first success, for an environment that goes
         on after it: one run then gives what a terminating environment would, and whether the
@@ -77,22 +81,52 @@ def evaluate(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be positive, not {max_steps}")
-    reset_key, key = jax.random.split(key)
-    env_state, obs = env.reset(reset_key)
-    flags = jnp.zeros(env.num_envs, jnp.bool_)
-    results = EpisodeResults(
-        jnp.zeros(env.num_envs), jnp.zeros(env.num_envs, jnp.int32), flags, flags, flags
-    )
+    decide, record = evaluation_parts(act, until_success)
 
     def unfinished(carry: PyTree) -> jax.Array:
         step, *_, results = carry
         return (step < max_steps) & any_of_all(~results.finished)
 
     def advance(carry: PyTree) -> PyTree:
-        count, key, memory, env_state, obs, results = carry
+        count, env_state, carry, results = carry
+        carry, action = decide(carry)
+        env_state, step = env.step(env_state, action)
+        return count + 1, env_state, *record(carry, results, step)
+
+    start = (jnp.int32(0), *start_evaluation(env, key, memory))
+    return jax.lax.while_loop(unfinished, advance, start)[-1]
+
+
+def start_evaluation(
+    env: VectorEnv, key: jax.Array, memory: PyTree
+) -> tuple[PyTree, PyTree, EpisodeResults]:
+    """The environments' state, what `evaluation_parts` carry, and results without a step."""
+    reset_key, key = jax.random.split(key)
+    env_state, obs = env.reset(reset_key)
+    flags = jnp.zeros(env.num_envs, jnp.bool_)
+    results = EpisodeResults(
+        jnp.zeros(env.num_envs), jnp.zeros(env.num_envs, jnp.int32), flags, flags, flags
+    )
+    return env_state, (key, memory, obs), results
+
+
+def evaluation_parts(
+    act: Act, until_success: bool = False
+) -> tuple[
+    Callable[[PyTree], tuple[PyTree, jax.Array]],
+    Callable[[PyTree, EpisodeResults, TimeStep], tuple[PyTree, EpisodeResults]],
+]:
+    """What is done before a step, `carry -> (carry, action)`, and after it."""
+
+    def decide(carry: PyTree) -> tuple[PyTree, jax.Array]:
+        key, memory, obs = carry
         key, act_key = jax.random.split(key)
         memory, action = act(memory, act_key, obs)
-        env_state, step = env.step(env_state, action)
+        return (key, memory), action
+
+    def record(
+        carry: PyTree, results: EpisodeResults, step: TimeStep
+    ) -> tuple[PyTree, EpisodeResults]:
         running = ~results.finished
         counted = running & ~results.success if until_success else running
         success = succeeded(step)
@@ -103,10 +137,9 @@ def evaluate(
             success_at_end=jnp.where(running, success, results.success_at_end),
             finished=results.finished | step.done,
         )
-        return count + 1, key, memory, env_state, step.obs, results
+        return (*carry, step.obs), results
 
-    start = (jnp.int32(0), key, memory, env_state, obs, results)
-    return jax.lax.while_loop(unfinished, advance, start)[-1]
+    return decide, record
 
 
 def stateless(

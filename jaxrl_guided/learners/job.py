@@ -11,6 +11,7 @@ from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.build import Job
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.judge import judge_random, make_judge
+from jaxrl_guided.learners.on_host import make_chunk_on_host
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer, save_alone
@@ -88,19 +89,26 @@ def train_members(
     def iterate(state: Any, more: PyTree) -> Any:
         return learner.iterate(state, *more)
 
-    chunk = make_chunk(jax.vmap(iterate, in_axes=(0, None)), _MAX_ITERATIONS, shardings)
+    if host := job.env.host:
+        chunk = make_chunk_on_host(job.env, learner, _MAX_ITERATIONS)
+    else:
+        chunk = make_chunk(jax.vmap(iterate, in_axes=(0, None)), _MAX_ITERATIONS, shardings)
+
+    def on_restore(state: Any) -> None:
+        if host:
+            host.restore(state.env_state, state.obs)
 
     def point(state: Any) -> list[float]:
         return judge_often(state.policy)["return"]
 
     with Checkpointer(run.checkpoints, run.config) as checkpoints:
         state, curve = train_in_segments(
-            plan, chunk, state, point, run, checkpoints, stop, clock, more
+            plan, chunk, state, point, run, checkpoints, stop, clock, more, on_restore
         )
     save_alone(run.home / POLICY, run.config, state.policy)
     return {
         "final": judge(state.policy),
-        "random": judge_random(config),
+        "random": judge_random(job),
         "curve": curve,
         "steps": plan.steps_at(plan.iterations),
         "minutes": round(clock.seconds / 60, 2),

@@ -5,7 +5,8 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from jaxrl_guided.envs import make
+from jaxrl_guided.envs import registry
+from jaxrl_guided.envs.bridge.remote import HostEnvError
 from jaxrl_guided.envs.types import VectorEnv
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
@@ -13,7 +14,7 @@ from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 from jaxrl_guided.networks.soft import SoftNetworkConfig
 from jaxrl_guided.runtime.config import added
-from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.ranges import COUNT, INT32, check
 
 EVALUATION_SEED = 2_000_000_000
@@ -117,15 +118,33 @@ class TrainConfig:
             return self.sac.num_envs, self.sac.batch
         return self.ppo.num_envs, self.ppo.minibatch_items(self.network.gru > 0)
 
-    def make_env(self, num_envs: int) -> VectorEnv:
-        """The environment.
+    @property
+    def on_host(self) -> bool:
+        """Whether the environments are stepped by the host.
 
         Raises:
-          UserError: it is unknown, or has no such options.
+          UserError: they are unknown.
         """
         with validation():
+            return registry.on_host(self.env)
+
+    def make_env(self, num_envs: int, members: int = 1) -> VectorEnv:
+        """The environment.
+
+        Args:
+          num_envs: of each member.
+          members: under one `vmap`; environments in JAX are the same for any number.
+
+        Raises:
+          UserError: it is unknown, or cannot be made with these options.
+        """
+        options = self.env_options() | ({"members": members} if self.on_host else {})
+        with validation():
             try:
-                return make(self.env, num_envs, **self.env_options())
+                return registry.make(self.env, num_envs, **options)
+            except HostEnvError as error:
+                (*_, reason) = str(error).strip().splitlines()  # below the worker's traceback
+                raise UserError(f"env {self.env}: {reason}") from error
             except _BAD_OPTION as error:  # from the depths of an environment's own code
                 if not self.options:
                     raise

@@ -1,15 +1,18 @@
 """Judging the policies of a training run on episodes that training never sees."""
 
 import functools
+import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.build import Job
-from jaxrl_guided.learners.evaluate import EpisodeResults, evaluate, stateless, uniform_action
-from jaxrl_guided.learners.job_config import EVALUATION_SEED, TrainConfig
+from jaxrl_guided.learners.evaluate import Act, EpisodeResults, evaluate, uniform_action
+from jaxrl_guided.learners.job_config import EVALUATION_SEED
+from jaxrl_guided.learners.on_host import make_evaluation_on_host
 from jaxrl_guided.runtime.mesh import replicated
 
 
@@ -21,41 +24,70 @@ def make_judge(
     `return`, `length` and, where the environment reports it, `success` are means over episodes of
     greedy actions; `sampled_return` is that of sampled ones, where it is asked for.
     """
-    config, learner = job.config, job.learner
-    env = config.make_env(episodes)
-    memory = learner.memory(episodes)
+    env = _environments(job, episodes)
+    memory = job.learner.memory(env.num_envs)
+    play, play_sampled = (
+        _player(job, env, functools.partial(job.learner.act, greedy=greedy), memory, episodes)
+        for greedy in (True, False)
+    )
 
-    def run(policy: PyTree) -> dict[str, jax.Array]:
-        def play(greedy: bool) -> EpisodeResults:
-            act = functools.partial(learner.act, policy, greedy=greedy)
-            key = jax.random.key(EVALUATION_SEED)
-            return evaluate(env, act, key, config.evaluation.max_steps, memory)
-
-        results = play(greedy=True)
+    def judge(policies: PyTree) -> dict[str, list[float]]:
+        results = play(policies)
         numbers = {"return": results.returns, "length": results.length}
         if reports_success(env):
             numbers["success"] = results.success
         if sampled:
-            numbers["sampled_return"] = play(greedy=False).returns
-        return {name: values.mean() for name, values in numbers.items()}
+            numbers["sampled_return"] = play_sampled(policies).returns
+        return {name: values.mean(axis=1).tolist() for name, values in numbers.items()}
 
-    program = jax.jit(jax.vmap(run), out_shardings=replicated(job.placement.mesh))
-    return lambda policy: {k: np.asarray(v).tolist() for k, v in program(policy).items()}
+    return judge
 
 
-def judge_random(config: TrainConfig) -> dict[str, list[float]]:
+def judge_random(job: Job) -> dict[str, list[float]]:
     """Returns of uniform random actions on the episodes of the final evaluation."""
-    env = config.make_env(config.evaluation.episodes)
+    episodes = job.config.evaluation.episodes
+    env = _environments(job, episodes)
 
-    def choose(key: jax.Array, obs: PyTree) -> jax.Array:
-        del obs
-        return uniform_action(env, key)
+    def choose(policy: PyTree, memory: PyTree, key: jax.Array, obs: PyTree) -> Any:
+        del policy, obs
+        return memory, uniform_action(env, key)
 
-    def run(key: jax.Array) -> jax.Array:
-        results = evaluate(env, stateless(choose), key, config.evaluation.max_steps)
-        return results.returns.mean()
+    members = 1 if env.host is None else env.host.members
+    results = _player(job, env, choose, (), episodes)(np.zeros(members))
+    return {"return": [float(results.returns[0].mean())]}
 
-    return {"return": [float(jax.jit(run)(jax.random.key(EVALUATION_SEED)))]}
+
+def _environments(job: Job, episodes: int) -> VectorEnv:
+    return job.config.make_env(episodes) if job.judged is None else job.judged
+
+
+def _player(
+    job: Job, env: VectorEnv, act: Act, memory: PyTree, episodes: int
+) -> Callable[[PyTree], Any]:
+    """`policies [members, …] -> EpisodeResults [members, episodes]` of numpy arrays.
+
+    Args:
+      act: `(policy, memory, key, obs) -> (memory, action)`.
+    """
+    max_steps = job.config.evaluation.max_steps
+    program: Callable[[PyTree, jax.Array], EpisodeResults]
+    if env.host is None:
+
+        def run(policy: PyTree, key: jax.Array) -> EpisodeResults:
+            return evaluate(env, functools.partial(act, policy), key, max_steps, memory)
+
+        every = replicated(job.placement.mesh)
+        program = jax.jit(jax.vmap(run, in_axes=(0, None)), out_shardings=every)
+    else:
+        program = make_evaluation_on_host(env, act, max_steps, memory)
+
+    def play(policies: PyTree) -> Any:
+        key = jax.random.key(EVALUATION_SEED)
+        rounds = math.ceil(episodes / env.num_envs)
+        found = [program(policies, jax.random.fold_in(key, i) if i else key) for i in range(rounds)]
+        return jax.tree.map(lambda *x: np.concatenate(x, axis=1)[:, :episodes], *found)
+
+    return play
 
 
 def reports_success(env: VectorEnv) -> bool:

@@ -33,6 +33,16 @@ BREAKOUT = TrainConfig(
 )
 """Images."""
 
+MINIHACK = TrainConfig(
+    env="minihack/Room-Random-5x5",
+    network=NetworkConfig(activation="relu"),
+    ppo=PPOConfig(
+        total_steps=200_000, num_envs=16, rollout_steps=64, minibatches=8, normalise_obs=False
+    ),
+    evaluation=CappedEvaluation(max_steps=1_000),
+)
+"""NetHack on the host, its map as symbols around the agent."""
+
 SMOKE = TrainConfig(
     env="gymnax/CartPole-v1",
     soft=SoftNetworkConfig(hidden=(16,)),
@@ -44,4 +54,10 @@ SMOKE = TrainConfig(
 )
 """Everything once, in seconds."""
 
-PRESETS = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "breakout": BREAKOUT, "smoke": SMOKE}
+PRESETS = {
+    "cartpole": CARTPOLE,
+    "pendulum": PENDULUM,
+    "breakout": BREAKOUT,
+    "minihack": MINIHACK,
+    "smoke": SMOKE,
+}

@@ -71,6 +71,7 @@ def train_in_segments(
     stop: StopFlag,
     clock: Clock,
     frozen: PyTree = None,
+    on_restore: Callable[[Any], None] = lambda state: None,
 ) -> tuple[Any, dict[str, Any]]:
     """Train from the last checkpoint, or from `state` without one, to the end.
 
@@ -80,6 +81,7 @@ def train_in_segments(
       run: gets the metrics.
       clock: set back to the time that earlier processes have worked.
       frozen: the guidance's prior.
+      on_restore: gets the state of a checkpoint, to bring what is not in it to where it says.
 
     Returns:
       The last state, and the curve: `steps`, and under `plan.measure` a list of seeds for each.
@@ -94,6 +96,7 @@ def train_in_segments(
     if done:
         state, meta = checkpoints.restore(state)
         curve, clock.before = meta["curve"], meta["seconds"]
+        on_restore(state)
     with contextlib.ExitStack() as stack:
         if is_leader():
             resume_step = steps_at(done) if done else -1

@@ -10,7 +10,7 @@ import numpy as np
 from jaxrl_guided.learners.build import prepare
 from jaxrl_guided.learners.job import run_job
 from jaxrl_guided.learners.job_config import TrainConfig
-from jaxrl_guided.learners.presets import BREAKOUT, CARTPOLE, PENDULUM
+from jaxrl_guided.learners.presets import BREAKOUT, CARTPOLE, MINIHACK, PENDULUM
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.files import PathLike
@@ -19,6 +19,8 @@ from jaxrl_guided.runtime.signals import catch_signals
 from jaxrl_guided.runtime.stats import mean_text, middle_text
 
 _MINATAR = ("Breakout", "Asterix", "Freeway", "SpaceInvaders")
+_EASY_ROOMS = ("Room-5x5", "Room-Random-5x5")
+_HARD_ROOMS = ("Room-Ultimate-5x5", "Room-Dark-15x15")
 
 
 def _tasks() -> dict[str, TrainConfig]:
@@ -47,6 +49,13 @@ def _tasks() -> dict[str, TrainConfig]:
     }
     for game in _MINATAR:
         found[f"{game.lower()}-ppo"] = dataclasses.replace(BREAKOUT, env=f"gymnax/{game}-MinAtar")
+    for room in _EASY_ROOMS:
+        found[f"{room.lower()}-ppo"] = dataclasses.replace(MINIHACK, env=f"minihack/{room}")
+    for room in _HARD_ROOMS:
+        longer = dataclasses.replace(MINIHACK.ppo, total_steps=500_000)
+        memory = dataclasses.replace(MINIHACK.network, gru=64)
+        task = dataclasses.replace(MINIHACK, env=f"minihack/{room}", ppo=longer, network=memory)
+        found[f"{room.lower()}-ppo-gru"] = task
     return {name: dataclasses.replace(task, seeds=tuple(range(5))) for name, task in found.items()}
 
 
@@ -54,7 +63,8 @@ TASKS = _tasks()
 _MINUTES = {
     "cartpole-sac": 10.0,
     "pendulum-sac": 5.0,
-    **{f"{g.lower()}-ppo": 8.0 for g in _MINATAR},
+    **{f"{game.lower()}-ppo": 8.0 for game in (*_MINATAR, *_EASY_ROOMS)},
+    **{f"{room.lower()}-ppo-gru": 20.0 for room in _HARD_ROOMS},
 }
 """Of the longer cells, on one core."""
 

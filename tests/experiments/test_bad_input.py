@@ -95,7 +95,7 @@ CASES = [
     ([*COLLECT, "--config.episode=3"], r"Unknown command line flag 'config.episode'"),
     ([*PPO, "--config.env=mars"], r"unknown 'mars/real'"),
     ([*PPO, "--config.level=medium"], r"--config.level: .*unknown 'clevr/medium'"),
-    ([*PPO, "--config.arm=sac"], r"--config.arm: arm must be one of .*lago, not 'sac'"),
+    ([*PPO, "--config.arm=sac"], r"--config.arm: arm must be one of .*gated, not 'sac'"),
     ([*PPO, "--config.reward=sparse"], r"--config.reward.*must be one of goal, distance"),
     ([*LAGO, "--config.arms=ppo,sac"], r"--config.arms: .* not 'sac'"),
     ([*LAGO, "--config.pairs=real"], r"reward must be one of goal, distance, not ''"),
@@ -245,9 +245,15 @@ CASES = [
         r"algorithm ppo does not read --config.soft.critics; leave it out",
     ),
     (
-        ["train", "--config.env=gym/CartPole-v1", "--config.options=workers=0"],
-        r"env gym/CartPole-v1 runs on the host",
+        ["train", "--config.env=gym/CartPole-v1", "--config.options=workers=0", "--devices=2"],
+        r"devices must be 1, in one process: env gym/CartPole-v1 is stepped by the host",
     ),
+    (
+        ["train", "--config.env=minihack/Room-5x5", "--config.options=observe=['sky']"],
+        r"observe must be a list of different names out of",
+    ),
+    (["render", "--env=metaworld/reach", "--online=run"], r"--online: .*of clevr/LEVEL"),
+    (["render", "--env=gymnax/CartPole-v1"], r"only clevr/LEVEL and metaworld/LEVEL"),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # What a stage writes.

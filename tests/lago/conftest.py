@@ -28,5 +28,5 @@ def scored_prior(request):
 @pytest.fixture
 def toy_family(monkeypatch):
     """Environments `toy/LEVEL`, for the length of a test."""
-    family = registry._Family(make_toy, lambda: LEVELS, lambda level: level in LEVELS)
+    family = registry._Family(make_toy, lambda: LEVELS, lambda level: level in LEVELS, False)
     monkeypatch.setitem(registry._FAMILIES, "toy", family)

@@ -60,6 +60,7 @@ def test_the_cells_of_the_reported_experiment():
     settings = {False: set(), True: set()}
     for cell in cells.values():
         same = {"arm": "lago", "level": "real", "reward": "goal", "seeds": (0,)}
+        same |= {"alone": AloneConfig()}  # read by a gated arm only
         settings[ARMS[cell.arm].alone].add(dataclasses.replace(cell, **same))
     assert settings == {False: {FULL.online}, True: {FULL.alone.applied(FULL.online)}}
 
@@ -106,7 +107,7 @@ def test_demo_and_full_compare_with_at_least_three_seeds():
     assert len(DEMO.seeds) >= FEW_SEEDS >= 3
     assert FULL.seeds == tuple(range(10))
     assert set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
-    assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "ppo_same", "kickstart"}
+    assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "ppo_same", "kickstart", "gated"}
     assert {pair.partition(":")[0] for pair in FULL.pairs} == set(MEAN)
     assert set(DEMO.pairs) <= set(FULL.pairs)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.backbones.config import BackboneError
-from jaxrl_guided.lago import online
+from jaxrl_guided.lago import online, training
 from jaxrl_guided.lago.online import check_inputs, load_policy, run_arm
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import read_json
@@ -74,7 +74,7 @@ def test_a_stopped_run_goes_on_exactly(arm, prior, expert, tmp_path, monkeypatch
 
     flag = StopFlag()
     with monkeypatch.context() as patched:
-        patched.setattr(online, "judge_policy", StopAfter(online.judge_policy, flag, 1))
+        patched.setattr(training, "judge_policy", StopAfter(training.judge_policy, flag, 1))
         with pytest.raises(
             Stopped, match=f"the same command goes on with --run_dir={tmp_path / 'cut'}"
         ):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.learners import standard
+from jaxrl_guided.learners.build import prepare
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.presets import SMOKE
 from jaxrl_guided.runtime import cells
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
-from tests.learners.test_job import learner_of
 
 
 @pytest.mark.parametrize("name", standard.TASKS)
@@ -20,7 +20,8 @@ def test_cells_survive_json_and_fit_their_environments(name):
     task = standard.TASKS[name]
     assert from_dict(TrainConfig, json.loads(json.dumps(to_dict(task)))) == task
     assert len(task.seeds) == 5
-    learner_of(task)
+    job = prepare(dataclasses.replace(task, seeds=(0,)), 1)
+    job.close()
 
 
 def test_the_estimate_is_within_eight_hours_and_half_an_hour_a_cell():

@@ -5,6 +5,7 @@ be saved, and `restore` plays the open episodes again in a new process. The envi
 live in a pool, which moves with every step: a state can be stepped once.
 """
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -23,12 +24,16 @@ from jaxrl_guided.envs.types import (
     Box,
     Dict,
     Discrete,
+    HostSide,
     MultiDiscrete,
     PyTree,
     Space,
     TimeStep,
     VectorEnv,
 )
+
+_LARGE = 2**16
+"""Bytes from which on arguments of a callback are not passed at once."""
 
 
 @struct.dataclass
@@ -50,88 +55,172 @@ class HostState:
     clock: jax.Array
 
 
-def make_bridge(pool: Pool) -> VectorEnv:
+def make_bridge(pool: Pool, members: int = 1) -> VectorEnv:
     """The environments of a pool, which is stepped by nobody else from now on.
 
-    A state can be stepped once, by one program at a time; `vmap` over states is refused.
+    A state can be stepped once, by one program at a time.
+
+    Args:
+      members: over which one `vmap` must go; they have equal shares of the environments.
+
+    Raises:
+      ValueError: the environments do not divide into so many shares.
     """
-    name, num_envs = pool.name, pool.num_envs
-    shared = pool.interface
-    each = jnp.arange(num_envs)
-
-    def host_reset(seeds: np.ndarray) -> PyTree:
-        return _nest(shared.observation, pool.reset(np.asarray(seeds)))
-
-    def host_step(clock: np.ndarray, action: np.ndarray) -> tuple[TimeStep, np.ndarray]:
-        if int(clock) != pool.clock:
-            raise HostEnvError(
-                f"{name}: the state is of step {int(clock)}, the environments are at step "
-                f"{pool.clock}; a state can be stepped once, unless it is restored"
-            )
-        return _time_step(shared.observation, (step := pool.step(np.asarray(action)))), step.episode
-
+    host, shared = _Host(pool, members), pool.interface
+    num_envs, action_type = host.num_envs, shared.action.dtype
     shapes = _shapes(shared, num_envs)
-    call_reset = _in_order(name, host_reset, shapes[0].obs)
-    call_step = _in_order(name, host_step, shapes)
+    call_reset = _in_order(host, host.reset, shapes[0].obs)
+    call_step = _in_order(host, lambda clock, action: host.step(_one(clock), action), shapes)
+    each = jnp.arange(num_envs)
 
     def reset(key: jax.Array) -> tuple[HostState, PyTree]:
         seeds = jax.random.bits(key, (num_envs,), jnp.uint32)
         obs = call_reset(seeds)
         zeros = jnp.zeros(num_envs, jnp.int32)
-        action = shared.action
-        actions = jnp.zeros((num_envs, shared.max_steps, *action.shape), action.dtype)
+        actions = jnp.zeros((num_envs, shared.max_steps, *shared.action.shape), action_type)
         return HostState(seeds, zeros, zeros, actions, jnp.int32(0)), obs
 
-    def step(state: HostState, action: jax.Array) -> tuple[HostState, TimeStep]:
-        action = action.astype(shared.action.dtype)
-        after, episode = call_step(state.clock, action)
+    def advance(
+        state: HostState, action: jax.Array, outcome: tuple[TimeStep, jax.Array]
+    ) -> tuple[HostState, TimeStep]:
+        after, episode = outcome
         return HostState(
             seed=state.seed,
             episode=episode,
             time=jnp.where(after.done, 0, state.time + 1),
-            actions=state.actions.at[each, state.time].set(action),
+            actions=state.actions.at[each, state.time].set(action.astype(action_type)),
             clock=state.clock + 1,
         ), after
 
-    def restore(state: HostState, obs: PyTree) -> None:
-        given_up = pool.restore(
-            np.asarray(state.seed),
-            np.asarray(state.episode),
-            np.asarray(state.time),
-            np.asarray(state.actions),
-            _leaves(shared.observation, obs),
-        )
-        pool.clock = int(state.clock)
-        for index, reason in given_up.items():
-            said = f"{name}: the episode of environment {index} starts anew: {reason}"
-            print(said, file=sys.stderr)
+    def step(state: HostState, action: jax.Array) -> tuple[HostState, TimeStep]:
+        return advance(state, action, call_step(state.clock, action.astype(action_type)))
 
     return VectorEnv(
-        name,
+        pool.name,
         num_envs,
         _space(shared.observation),
         _space((shared.action,)),
         reset,
         step,
-        True,
-        restore,
-        pool.close,
+        HostSide(
+            members=members,
+            outcome=shapes,
+            step=host.step,
+            clock=lambda state: _one(state.clock),
+            advance=advance,
+            restore=host.restore,
+            close=pool.close,
+        ),
     )
 
 
-def _in_order(name: str, function: Callable[..., PyTree], shapes: PyTree) -> Callable[..., Any]:
-    """The host's function as a part of programs, called once each time and in their order."""
+class _Host:
+    """A pool whose environments are divided among members, a further axis in front."""
+
+    def __init__(self, pool: Pool, members: int):
+        if members < 1 or pool.num_envs % members:
+            raise ValueError(f"{pool.num_envs} environments do not divide into {members} members")
+        self.pool, self.members, self.num_envs = pool, members, pool.num_envs // members
+
+    def reset(self, seeds: Any) -> PyTree:
+        """Observations `[N, …]` or `[members, N, …]`, as the seeds are."""
+        axes, seeds = self._one_axis(seeds)
+        obs = _nest(self.pool.interface.observation, self.pool.reset(seeds))
+        return _with_axes(axes, obs)
+
+    def step(self, clock: int, action: Any) -> tuple[TimeStep, np.ndarray]:
+        """A step, and the numbers of the episodes that are open after it."""
+        pool, shared = self.pool, self.pool.interface
+        if clock != pool.clock:
+            raise HostEnvError(
+                f"{pool.name}: the state is of step {clock}, the environments are at step "
+                f"{pool.clock}; a state can be stepped once, unless it is restored"
+            )
+        axes, action = self._one_axis(action, len(shared.action.shape))
+        step = pool.step(action)
+        return _with_axes(axes, (_time_step(shared.observation, step), step.episode))
+
+    def restore(self, state: HostState, obs: PyTree) -> None:
+        """Plays the open episodes of a saved state again; says which could not be."""
+        shared = self.pool.interface
+        leaves = {
+            leaf.name: self._one_axis(value_at(obs, leaf.path), len(leaf.shape))[1]
+            for leaf in shared.observation
+        }
+        seed, episode, time = (
+            self._one_axis(part)[1] for part in (state.seed, state.episode, state.time)
+        )
+        actions = self._one_axis(state.actions, 1 + len(shared.action.shape))[1]
+        lost = self.pool.restore(seed, episode, time, actions, leaves, _one(state.clock))
+        for index, reason in lost.items():
+            said = f"{self.pool.name}: the episode of environment {index} starts anew: {reason}"
+            print(said, file=sys.stderr)
+
+    def _one_axis(self, array: Any, trailing: int = 0) -> tuple[tuple[int, ...], np.ndarray]:
+        """The axes before the trailing ones, and the array with one in their place."""
+        array = np.asarray(array)
+        axes = array.shape[: array.ndim - trailing]
+        if math.prod(axes) != self.pool.num_envs:
+            raise HostEnvError(
+                f"{self.pool.name} was made for {self.members} members of {self.num_envs} "
+                f"environments under one vmap, not for {axes}"
+            )
+        return axes, array.reshape(-1, *array.shape[len(axes) :])
+
+
+def _with_axes(axes: tuple[int, ...], tree: PyTree) -> PyTree:
+    """Arrays `[environments of all members, …]` as `[*axes, …]`."""
+    return jax.tree.map(lambda x: x.reshape(*axes, *x.shape[1:]), tree)
+
+
+def _dispatches_ahead() -> bool:
+    """Whether programs on a CPU are started while others run."""
+    ahead = jax.config.values["jax_cpu_enable_async_dispatch"]
+    return jax.default_backend() == "cpu" and bool(ahead)
+
+
+def _one(clock: Any) -> int:
+    """The number that all members have in common."""
+    return int(np.ravel(np.asarray(clock))[0])
+
+
+def _in_order(host: _Host, function: Callable[..., PyTree], shapes: PyTree) -> Callable[..., Any]:
+    """The host's function as a part of programs, called once each time and in their order.
+
+    Raises:
+      ValueError: when traced, with arguments for which programs that wait on a CPU hang.
+    """
+
+    def ordered(shapes: PyTree, arguments: Sequence[jax.Array]) -> Any:
+        size = sum(x.size * x.dtype.itemsize for x in arguments)
+        if size >= _LARGE and _dispatches_ahead():
+            raise ValueError(
+                f"{host.pool.name}: callbacks with {size:,} bytes of actions hang on a CPU beside "
+                "other work: call jax.config.update('jax_cpu_enable_async_dispatch', False) before "
+                "anything else of JAX, or step them by the host's loop (learners.on_host)"
+            )
+        return io_callback(function, shapes, *arguments, ordered=True)
 
     @jax.custom_batching.custom_vmap
     def call(*arguments: jax.Array) -> PyTree:
-        return io_callback(function, shapes, *arguments, ordered=True)
+        return ordered(shapes, arguments)
 
     @call.def_vmap
-    def _refuse(axis_size: int, in_batched: list[bool], *arguments: jax.Array) -> Any:
-        raise ValueError(
-            f"{name} runs on the host and cannot be vmapped, over seeds or anything else: give "
-            "each seed environments of its own, or all of them one larger number of environments"
+    def _all(axis_size: int, in_batched: list[bool], *arguments: jax.Array) -> Any:
+        members = host.members
+        if axis_size != members:
+            raise ValueError(
+                f"{host.pool.name} runs on the host and was made for {members} members, not for a "
+                f"vmap over {axis_size}, of seeds or anything else: make it with "
+                f"members={axis_size}"
+            )
+        arguments = tuple(
+            x if batched else jnp.broadcast_to(x, (members, *x.shape))
+            for x, batched in zip(arguments, in_batched, strict=True)
         )
+        of_all = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype), shapes)
+        found = ordered(of_all, arguments)
+        return found, jax.tree.map(lambda _: True, found)
 
     return call
 
@@ -183,11 +272,6 @@ def _nest(observation: Sequence[Leaf], leaves: Mapping[str, Any]) -> PyTree:
     return tree
 
 
-def _leaves(observation: Sequence[Leaf], tree: PyTree) -> dict[str, np.ndarray]:
-    """The reverse of `_nest`."""
-    return {leaf.name: np.asarray(value_at(tree, leaf.path)) for leaf in observation}
-
-
 def _space(leaves: Sequence[Leaf]) -> Space:
     """The library's space of the leaves."""
     nest = _nest(leaves, {leaf.name: _leaf_space(leaf) for leaf in leaves})
@@ -202,7 +286,7 @@ def _dicts(nest: Any) -> Space:
 
 def _leaf_space(leaf: Leaf) -> Space:
     if leaf.kind == "discrete":
-        return Discrete(int(leaf.high - leaf.low) + 1)
+        return Discrete(int(np.max(leaf.high - leaf.low)) + 1, leaf.shape)
     if leaf.kind == "multi_discrete":
         return MultiDiscrete(tuple((leaf.high - leaf.low + 1).tolist()))
     low, high = (_bound(np.asarray(bound)) for bound in (leaf.low, leaf.high))

@@ -33,6 +33,7 @@ def make_gym(
     environment: str,
     num_envs: int,
     *,
+    members: int = 1,
     workers: int | None = None,
     info: Sequence[str] = (),
     max_steps: int | None = None,
@@ -44,6 +45,7 @@ def make_gym(
 
     Args:
       environment: gymnasium's name; `MODULE:NAME` imports a module that registers it.
+      members: see `make_bridge`; each has `num_envs` environments.
       workers, info, max_steps, timeout, on_error: see `Pool`.
       **options: of the environment.
 
@@ -54,11 +56,11 @@ def make_gym(
     pool = Pool(
         f"gym/{environment}",
         functools.partial(gymnasium.make, environment, disable_env_checker=True, **options),
-        num_envs,
+        num_envs * members,
         workers=workers,
         info=info,
         max_steps=max_steps,
         timeout=timeout,
         on_error=on_error,
     )
-    return make_bridge(pool)
+    return make_bridge(pool, members)

@@ -25,16 +25,16 @@ OnError = Literal["raise", "restart"]
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a step gave, a copy: named arrays `[n, …]` of the environments of a part.
+    """What a step gave, a copy: named arrays `[N, …]`.
 
     Attributes:
       obs: by leaf's name, the observation to act on next.
       final_obs: the observation that the step led to.
-      reward: `f32[n]`.
-      terminated, truncated: `bool[n]`.
-      restarted: `bool[n]`: the environment was made anew; the episode before it is truncated.
-      episode: `i32[n]`, number of the open episode.
-      info: `f32[n]` by name.
+      reward: `f32[N]`.
+      terminated, truncated: `bool[N]`.
+      restarted: `bool[N]`: the environment was made anew; the episode before it is truncated.
+      episode: `i32[N]`, number of the open episode.
+      info: `f32[N]` by name.
     """
 
     obs: dict[str, np.ndarray]
@@ -48,16 +48,12 @@ class Step:
 
 
 class Pool:
-    """N host environments with automatic restart.
-
-    A part is stepped at once: `submit` starts it, `collect` waits for it, and between the two
-    another part may be acted for. After an error nothing but `close` is left.
+    """N host environments with automatic restart; after an error nothing but `close` is left.
 
     Attributes:
       name: of the environment, for errors.
       interface: what the environments say of themselves.
-      parts: numbers of the environments of each part.
-      clock: steps of parts since the last reset.
+      clock: steps since the last reset.
     """
 
     def __init__(
@@ -67,7 +63,6 @@ class Pool:
         num_envs: int,
         *,
         workers: int | None = None,
-        parts: int = 1,
         info: Sequence[str] = (),
         max_steps: int | None = None,
         timeout: float = 60.0,
@@ -79,7 +74,6 @@ class Pool:
           name: of the environment, for errors.
           factory: makes one; sent to the processes by cloudpickle.
           workers: processes; 0 for none, all in this one; by default as many as there are cores.
-          parts: into which the environments are divided.
           info: names of numbers in `info` to pass on.
           max_steps: limit of an episode, in place of the environment's own.
           timeout: seconds that a step or a reset may take.
@@ -91,27 +85,23 @@ class Pool:
         """
         cores = len(versions.cores())
         count = min(cores if workers is None else workers, num_envs)
-        if num_envs < 1 or count < 0 or not 1 <= parts <= num_envs or not timeout > 0:
+        if num_envs < 1 or count < 0 or not timeout > 0:
             raise ValueError(
-                f"num_envs {num_envs}, workers {workers}, parts {parts} and timeout {timeout} must "
-                "be positive (workers may be 0), and no more parts than environments"
+                f"num_envs {num_envs}, workers {workers} and timeout {timeout} must be positive "
+                "(workers may be 0)"
             )
         if on_error not in get_args(OnError):
             raise ValueError(f"on_error must be 'raise' or 'restart', not {on_error!r}")
-        self.parts = tuple(np.array_split(np.arange(num_envs), parts))
         self.name, self._timeout, self._restarts = name, timeout, on_error == "restart"
         self._memory = block.create_file()
-        shares = [
-            [part[share].tolist() for part, share in zip(self.parts, of_worker, strict=True)]
-            for of_worker in _shares(self.parts, max(count, 1))
-        ]
-        self._starts = [(factory, share, self._restarts) for share in shares]
+        shares = np.array_split(np.arange(num_envs), max(count, 1))
+        self._starts = [(factory, share.tolist(), self._restarts) for share in shares]
         self._workers: list[Remote] = []
         self._known: dict[str, np.ndarray] = {}
         self.clock = 0
         self._close = weakref.finalize(self, _close, self._workers, self._memory)
         try:
-            for number in range(len(shares)):
+            for number in range(len(self._starts)):
                 self._workers.append(self._start(number, in_process=count == 0))
             self._workers[0].send("describe", tuple(info), max_steps)
             self.interface: Interface = self._workers[0].answer()
@@ -147,34 +137,21 @@ class Pool:
         self._arrays["seed"][:], self._arrays["episode"][:] = seeds, 0
         self._all(RESET)
         self.clock = 0
-        return self._copy("obs", np.arange(self.num_envs))
+        return self._copy("obs")
 
-    def submit(self, part: int, actions: np.ndarray) -> None:
-        """Starts a step of a part with actions `[n, …]`."""
+    def step(self, actions: np.ndarray) -> Step:
+        """A step of all environments with actions `[N, …]`."""
         self._check()
-        self._arrays["action"][self.parts[part]] = actions
-        for worker in self._workers:
-            worker.ask(STEP + bytes([part]))
-
-    def collect(self, part: int) -> Step:
-        """Waits for the step of a part that was submitted."""
-        for number in range(len(self._workers)):
-            self._await(number, STEP + bytes([part]))
-        rows = self.parts[part]
-        self._keep(rows)
+        self._arrays["action"][:] = actions
+        self._all(STEP)
         self.clock += 1
         names = ("reward", "terminated", "truncated", "restarted", "episode")
         return Step(
-            obs=self._copy("obs", rows),
-            final_obs=self._copy("final", rows),
-            info=self._copy("info", rows),
-            **{name: self._arrays[name][rows] for name in names},
+            obs=self._copy("obs"),
+            final_obs=self._copy("final"),
+            info=self._copy("info"),
+            **{name: self._arrays[name].copy() for name in names},
         )
-
-    def step(self, actions: np.ndarray) -> Step:
-        """A step of all environments, where there is one part."""
-        self.submit(0, actions)
-        return self.collect(0)
 
     def restore(
         self,
@@ -183,6 +160,7 @@ class Pool:
         times: np.ndarray,
         actions: np.ndarray,
         obs: Mapping[str, np.ndarray],
+        clock: int,
     ) -> dict[int, str]:
         """Plays all open episodes again, up to where they were.
 
@@ -195,6 +173,7 @@ class Pool:
           times: `i32[N]`, steps since the start.
           actions: `[N, at least max(times), …]`.
           obs: the observations there, by leaf's name.
+          clock: steps since the reset.
 
         Returns:
           Why episodes were given up, by environment.
@@ -204,18 +183,18 @@ class Pool:
         for leaf in self.interface.observation:
             self._arrays[f"obs:{leaf.name}"][:] = obs[leaf.name]
         for (_, share, _), worker in zip(self._starts, self._workers, strict=True):
-            mine = [i for part in share for i in part]
-            worker.send("replay", {i: np.asarray(actions[i, : times[i]]) for i in mine})
+            worker.send("replay", {i: np.asarray(actions[i, : times[i]]) for i in share})
         reasons: dict[int, str] = {}
         for worker in self._workers:
             reasons |= worker.answer()
-        self._keep(np.arange(self.num_envs))
+        self._keep()
+        self.clock = clock
         return reasons
 
     def _start(self, number: int, in_process: bool = False) -> Remote:
         if in_process:
             return Here(self._memory, *self._starts[number])
-        share = [i for part in self._starts[number][1] for i in part]
+        share = self._starts[number][1]
         name = f"{self.name}: the process of environments {share[0]} to {share[-1]}"
         worker = Process(self._memory, name, self._timeout)
         worker.send("start", *self._starts[number])
@@ -227,7 +206,7 @@ class Pool:
             worker.ask(request)
         for number in range(len(self._workers)):
             self._await(number, request)
-        self._keep(np.arange(self.num_envs))
+        self._keep()
 
     def _await(self, number: int, request: bytes) -> None:
         """Waits for an answer; a process that is gone is started again, its episodes are lost."""
@@ -246,7 +225,7 @@ class Pool:
             raise
 
     def _replace(self, number: int, request: bytes) -> None:
-        rows = [i for part in self._starts[number][1] for i in part]
+        rows = self._starts[number][1]
         for name, known in self._known.items():
             self._arrays[name][rows] = known[rows]
         self._workers[number].close()
@@ -256,18 +235,17 @@ class Pool:
             worker.answer()
         worker.ask(request)
 
-    def _keep(self, rows: np.ndarray) -> None:
+    def _keep(self) -> None:
         """Remembers the observations: a process that dies may leave half of the next ones."""
         if self._restarts:
             for leaf in self.interface.observation:
-                array = self._arrays[f"obs:{leaf.name}"]
-                known = self._known.setdefault(f"obs:{leaf.name}", array.copy())
-                known[rows] = array[rows]
+                name = f"obs:{leaf.name}"
+                self._known[name] = self._arrays[name].copy()
 
-    def _copy(self, part: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def _copy(self, part: str) -> dict[str, np.ndarray]:
         prefix = f"{part}:"
         return {
-            name.removeprefix(prefix): array[rows]
+            name.removeprefix(prefix): array.copy()
             for name, array in self._arrays.items()
             if name.startswith(prefix)
         }
@@ -275,14 +253,6 @@ class Pool:
     def _check(self) -> None:
         if not self._close.alive:
             raise HostEnvError(f"{self.name} was closed, or has failed before; make a new one")
-
-
-def _shares(parts: Sequence[np.ndarray], workers: int) -> list[list[np.ndarray]]:
-    """For each worker the positions in each part that are its own."""
-    return [
-        [np.array_split(np.arange(len(part)), workers)[number] for part in parts]
-        for number in range(workers)
-    ]
 
 
 def _close(workers: list[Remote], memory: int) -> None:

@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -51,7 +52,7 @@ class Here:
             raise HostEnvError(str(error)) from error.__cause__
 
     def ask(self, message: bytes) -> None:
-        self.send("reset") if message == RESET else self.send("step", message[1])
+        self.send("reset" if message == RESET else "step")
 
     def answer(self) -> Any:
         return self._answer
@@ -67,13 +68,20 @@ class Process:
         self._name, self._timeout = name, timeout
         ours, theirs = socket.socketpair()
         end, self._lifeline = os.pipe()
+        self._scratch = tempfile.TemporaryDirectory(prefix="jaxrl_guided-")
         descriptors = (theirs.fileno(), memory, end)
         paths = [str(_ROOT), *(path for path in sys.path if path)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jaxrl_guided.envs.bridge.worker", *map(str, descriptors)],
             stdin=subprocess.DEVNULL,
             pass_fds=descriptors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "OMP_NUM_THREADS": "1",
+                # What a process that dies leaves there is removed by this one.
+                "TMPDIR": self._scratch.name,
+            },
         )
         theirs.close()
         os.close(end)
@@ -111,6 +119,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self._kill()
         os.close(self._lifeline)
+        self._scratch.cleanup()
 
     def _write(self, doing: str, message: bytes) -> None:
         self._doing = doing

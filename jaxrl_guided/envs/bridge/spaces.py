@@ -23,7 +23,7 @@ class Leaf:
 
     Attributes:
       path: names of the dictionaries that lead to it; empty for a space that is none.
-      kind: `box`, `discrete` or `multi_discrete`.
+      kind: `box`, `discrete` (an array of integers, all in one range) or `multi_discrete`.
       shape: of the array.
       dtype: that the library uses: `float32`, or what the space says where that is an integer of
         at most 32 bits, else `int32`.
@@ -65,7 +65,7 @@ class Leaf:
         Raises:
           ValueError: out of range, or not a number.
         """
-        if self.kind == "discrete":
+        if self.kind == "discrete" and not self.shape:
             if not 0 <= (number := int(row)) <= self._last:
                 raise ValueError(f"action {number} must lie in 0 to {self._last}")
             return (number + self.low).astype(dtype)
@@ -96,8 +96,8 @@ def leaves_of(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> list[L
     """The arrays of a space, dictionaries in the order of their names.
 
     Raises:
-      ValueError: a space that is none of `Box`, `Discrete`, `MultiDiscrete` (of one axis),
-        `MultiBinary` (of one axis) and `Dict` of those.
+      ValueError: a space that is none of `Box`, `Discrete`, `MultiDiscrete` (of one axis, or of
+        more where all entries have one range), `MultiBinary` (of one axis) and `Dict` of those.
     """
     if isinstance(space, spaces.Dict):
         return [leaf for name in sorted(space) for leaf in leaves_of(space[name], (*path, name))]
@@ -107,7 +107,7 @@ def leaves_of(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> list[L
     if isinstance(space, spaces.Discrete):
         first = np.asarray(space.start)
         return [Leaf(path, "discrete", (), "int32", first, first + space.n - 1)]
-    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+    if isinstance(space, spaces.MultiDiscrete) and (len(space.shape) == 1 or _alike(space)):
         return [_many(path, np.asarray(space.start), np.asarray(space.nvec))]
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         (size,) = space.shape
@@ -116,11 +116,19 @@ def leaves_of(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> list[L
     raise ValueError(f"space{where} {space} is none that a learner reads: {_KNOWN}")
 
 
-_KNOWN = "Box, Discrete, MultiDiscrete or MultiBinary of one axis, or a Dict of those"
+_KNOWN = (
+    "Box, Discrete, MultiDiscrete or MultiBinary of one axis, MultiDiscrete of more axes where all "
+    "entries have one range, or a Dict of those"
+)
+
+
+def _alike(space: spaces.MultiDiscrete) -> bool:
+    return len(np.unique(space.start)) == len(np.unique(space.nvec)) == 1
 
 
 def _many(path: tuple[str, ...], first: np.ndarray, sizes: np.ndarray) -> Leaf:
-    return Leaf(path, "multi_discrete", sizes.shape, "int32", first, first + sizes - 1)
+    kind: Kind = "multi_discrete" if sizes.ndim == 1 else "discrete"
+    return Leaf(path, kind, sizes.shape, "int32", first, first + sizes - 1)
 
 
 def _box_dtype(dtype: Any) -> str:

@@ -21,20 +21,16 @@ from jaxrl_guided.envs.bridge.slot import Factory, Interface, Slot, interface_of
 from jaxrl_guided.runtime.signals import end_with_parent
 
 STEP, RESET, DONE = b"s", b"r", b"d"
-"""Messages of the hot path: two requests, the first with the number of a part, and their answer."""
+"""Messages of the hot path: two requests and their answer."""
 
 
 class Worker:
     """The environments `indices` of a pool."""
 
-    def __init__(self, factory: Factory, indices: Sequence[Sequence[int]], restarts: bool):
-        """Keeps what is needed to make them.
-
-        Args:
-          indices: of each part, which is stepped at once.
-        """
-        self._factory, self._parts, self._restarts = factory, indices, restarts
-        self._slots: list[list[Slot]] = []
+    def __init__(self, factory: Factory, indices: Sequence[int], restarts: bool):
+        """Keeps what is needed to make them."""
+        self._factory, self._indices, self._restarts = factory, indices, restarts
+        self._slots: list[Slot] = []
 
     def describe(self, info: tuple[str, ...], max_steps: int | None) -> Interface:
         """What the environments have in common, from one that is made for this only."""
@@ -48,34 +44,30 @@ class Worker:
         """Makes the environments."""
         arrays = map_arrays(memory, interface.fields(), rows)
         self._slots = [
-            [Slot(self._factory, i, interface, arrays, self._restarts) for i in part]
-            for part in self._parts
+            Slot(self._factory, i, interface, arrays, self._restarts) for i in self._indices
         ]
 
-    def step(self, part: int) -> None:
-        """A step of all environments of a part."""
-        each(self._slots[part], Slot.step, "step")
+    def step(self) -> None:
+        """A step of all environments."""
+        each(self._slots, Slot.step, "step")
 
     def reset(self) -> None:
-        """Starts the episodes that the arrays name, of all parts."""
-        for slots in self._slots:
-            each(slots, Slot.reset, "reset")
+        """Starts the episodes that the arrays name."""
+        each(self._slots, Slot.reset, "reset")
 
     def lose(self) -> None:
-        """Starts them, and gives the episodes before them up: see `Slot.lose`."""
-        for slots in self._slots:
-            each(slots, Slot.lose, "lose")
+        """Gives the open episodes up: see `Slot.lose`."""
+        each(self._slots, Slot.lose, "lose")
 
     def replay(self, actions: dict[int, Any]) -> dict[int, str]:
         """Plays open episodes again; why some were given up, by the environment's number."""
-        slots = {slot.index: slot for slots in self._slots for slot in slots}
+        slots = {slot.index: slot for slot in self._slots}
         reasons = {index: slots[index].replay(played) for index, played in actions.items()}
         return {index: reason for index, reason in reasons.items() if reason}
 
     def close(self) -> None:
         """Closes the environments."""
-        for slots in self._slots:
-            each(slots, Slot.close, "close")
+        each(self._slots, Slot.close, "close")
 
 
 class Failure(Exception):
@@ -109,9 +101,9 @@ def serve(connection: Connection, memory: int) -> None:
                 worker.close()
             return
         try:
-            if message[:1] == STEP:
+            if message == STEP:
                 assert worker is not None
-                worker.step(message[1])
+                worker.step()
                 connection.send_bytes(DONE)
                 continue
             if message == RESET:

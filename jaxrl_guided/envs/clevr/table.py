@@ -25,6 +25,10 @@ DIRECTIONS = np.array(
 )
 """Direction of the push, and its force in newtons, of `action % 8`; the ball is `action // 8`."""
 NUM_ACTIONS = NUM_BALLS * len(DIRECTIONS)
+OPPOSITE = (
+    len(DIRECTIONS) * np.arange(NUM_BALLS)[:, None] + np.array([2, 3, 0, 1, 7, 6, 5, 4])
+).ravel()
+"""`i64[NUM_ACTIONS]`: the action that pushes the same ball the opposite way."""
 
 COMPASS = np.array([[0, 1], [-1, 0], [0, -1], [1, 0]], np.float32)
 """Unit vectors of behind, left, front, right."""

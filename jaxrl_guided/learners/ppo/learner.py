@@ -11,9 +11,10 @@ from jax.sharding import Mesh
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.episodes import no_episodes
 from jaxrl_guided.learners.guidance import Guidance
+from jaxrl_guided.learners.interaction import Interaction, collect
 from jaxrl_guided.learners.normaliser import init_normaliser, init_reward_scale, normalise
 from jaxrl_guided.learners.placement import check_division
-from jaxrl_guided.learners.ppo.collect import collect
+from jaxrl_guided.learners.ppo.collect import make_interaction
 from jaxrl_guided.learners.ppo.config import PPOConfig, make_hyper
 from jaxrl_guided.learners.ppo.state import Metrics, Policy, PPOState, Rollout
 from jaxrl_guided.learners.ppo.update import make_optimiser, make_update
@@ -27,6 +28,7 @@ class PPO:
     Attributes:
       config: as given.
       init: `key -> PPOState`.
+      interaction: the parts of `collect`, for environments that the host steps.
       collect: `state -> (state, Rollout)`.
       update: `(state, Rollout, frozen=None) -> (state, Metrics)`.
       iterate: `(state, frozen=None) -> (state, Metrics)`, both in turn.
@@ -36,6 +38,7 @@ class PPO:
 
     config: PPOConfig
     init: Callable[[jax.Array], PPOState]
+    interaction: Interaction
     collect: Callable[[PPOState], tuple[PPOState, Rollout]]
     update: Callable[..., tuple[PPOState, Metrics]]
     iterate: Callable[..., tuple[PPOState, Metrics]]
@@ -93,8 +96,8 @@ def make_ppo(
             iteration=jnp.int32(0),
         )
 
-    def collect_rollout(state: PPOState) -> tuple[PPOState, Rollout]:
-        return collect(env, network, config.rollout_steps, state)
+    interaction = make_interaction(network, config.rollout_steps)
+    collect_rollout = functools.partial(collect, env, interaction)
 
     def iterate(state: PPOState, frozen: PyTree = None) -> tuple[PPOState, Metrics]:
         return update(*collect_rollout(state), frozen)
@@ -102,6 +105,7 @@ def make_ppo(
     return PPO(
         config,
         init,
+        interaction,
         collect_rollout,
         update,
         iterate,

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxrl_guided.envs.population import same_for_all
-from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.envs.types import PyTree, TimeStep, VectorEnv
 from jaxrl_guided.learners.episodes import add_step, no_episodes
 from jaxrl_guided.learners.evaluate import uniform_action
 from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
+from jaxrl_guided.learners.interaction import Interaction, collect
 from jaxrl_guided.learners.placement import check_division, divide
 from jaxrl_guided.learners.replay import Replay, Steps, Transitions, draw, init_replay, insert
 from jaxrl_guided.learners.sac.config import SACConfig, make_hyper
@@ -31,6 +32,7 @@ class SAC:
     Attributes:
       config: as given.
       init: `(key, frozen=None) -> SACState`.
+      interaction: the parts of `collect`, for environments that the host steps.
       collect: `state -> (state, Steps [C, N, …], sums over ended episodes)`.
       update: `(state, Steps, sums, frozen=None, demos=None) -> (state, Metrics)`: insertion, then
         all updates.
@@ -42,6 +44,7 @@ class SAC:
 
     config: SACConfig
     init: Callable[..., SACState]
+    interaction: Interaction
     collect: Callable[[SACState], tuple[SACState, Steps, Metrics]]
     update: Callable[..., tuple[SACState, Metrics]]
     iterate: Callable[..., tuple[SACState, Metrics]]
@@ -72,7 +75,8 @@ def make_sac(
     if guidance is not None and config.demo_batch:
         raise ValueError("sac.demo_share must be 0 with guidance: demonstrations have no targets")
     check_division("sac.batch", config.batch, mesh)
-    collect = functools.partial(_collect, env, network, config)
+    interaction = _make_interaction(env, network, config)
+    collect_steps = functools.partial(collect, env, interaction)
     update = functools.partial(
         _insert_and_learn, network, config, guidance, mesh, make_update(network, config, guidance)
     )
@@ -91,16 +95,26 @@ def make_sac(
             key=key,
             iteration=jnp.int32(0),
         )
-        like = jax.eval_shape(functools.partial(_chunk, network, guidance, collect), state, frozen)
+        like = jax.eval_shape(
+            functools.partial(_chunk, network, guidance, collect_steps), state, frozen
+        )
         return dataclasses.replace(state, replay=init_replay(like, config.capacity))
 
     def iterate(
         state: SACState, frozen: PyTree = None, demos: Replay | None = None
     ) -> tuple[SACState, Metrics]:
-        return update(*collect(state), frozen, demos)
+        state, steps, sums = collect_steps(state)
+        return update(state, steps, sums, frozen, demos)
 
     return SAC(
-        config, init, collect, update, iterate, lambda num_envs: (), functools.partial(act, network)
+        config,
+        init,
+        interaction,
+        collect_steps,
+        update,
+        iterate,
+        lambda num_envs: (),
+        functools.partial(act, network),
     )
 
 
@@ -123,33 +137,42 @@ def _unit_action(
     return distribution.action(distribution.mode() if greedy else distribution.sample(key))
 
 
-def _collect(
-    env: VectorEnv, network: SoftNetwork, config: SACConfig, state: SACState
-) -> tuple[SACState, Steps, Metrics]:
-    """Act for a chunk, parameters fixed; at random in the warm iterations."""
-    warm = state.iteration < config.warm_iterations
+def _make_interaction(env: VectorEnv, network: SoftNetwork, config: SACConfig) -> Interaction:
+    """Acting for a chunk, parameters fixed; at random in the warm iterations.
 
-    def step(carry: PyTree, keys: jax.Array) -> tuple[PyTree, tuple[Steps, Metrics]]:
-        env_state, obs, episodes = carry
-        random_key, policy_key = keys
+    `end` gives the chunk as `Steps`, and sums over the episodes that ended.
+    """
+
+    def begin(state: SACState) -> tuple[SACState, PyTree, PyTree, jax.Array]:
+        key, act_key = jax.random.split(state.key)
+        fixed = (state.policy, state.iteration < config.warm_iterations)
+        keys = jax.random.split(act_key, (config.chunk_steps, 2))
+        return dataclasses.replace(state, key=key), fixed, (state.obs, state.episodes), keys
+
+    def decide(fixed: PyTree, carry: PyTree, keys: jax.Array) -> tuple[PyTree, jax.Array]:
+        (policy, warm), (obs, episodes), (random_key, policy_key) = fixed, carry, keys
         unit = jnp.where(
             warm,
             network.from_env(uniform_action(env, random_key)),
-            _unit_action(network, state.policy, policy_key, obs, greedy=False),
+            _unit_action(network, policy, policy_key, obs, greedy=False),
         )
-        env_state, after = env.step(env_state, network.to_env(unit))
+        return (obs, unit, episodes), network.to_env(unit)
+
+    def record(fixed: PyTree, carry: PyTree, after: TimeStep) -> tuple[PyTree, PyTree]:
+        del fixed
+        obs, unit, episodes = carry
         episodes, sums = add_step(episodes, after)
         seen = Steps(obs, unit, after.reward, after.terminated, after.done, after.final_obs)
-        return (env_state, after.obs, episodes), (seen, sums)
+        return (after.obs, episodes), (seen, sums)
 
-    key, act_key = jax.random.split(state.key)
-    (env_state, obs, episodes), (steps, sums) = jax.lax.scan(
-        step,
-        (state.env_state, state.obs, state.episodes),
-        jax.random.split(act_key, (config.chunk_steps, 2)),
-    )
-    state = dataclasses.replace(state, env_state=env_state, obs=obs, episodes=episodes, key=key)
-    return state, steps, jax.tree.map(lambda x: x.sum(axis=0), sums)
+    def end(
+        state: SACState, env_state: PyTree, carry: PyTree, seen: PyTree
+    ) -> tuple[SACState, Steps, Metrics]:
+        (obs, episodes), (steps, sums) = carry, seen
+        state = dataclasses.replace(state, env_state=env_state, obs=obs, episodes=episodes)
+        return state, steps, jax.tree.map(lambda x: x.sum(axis=0), sums)
+
+    return Interaction(begin, decide, record, end)
 
 
 def _guide(

@@ -1,6 +1,7 @@
 """Small gymnasium environments, well-behaved and not."""
 
 import os
+import tempfile
 import time
 
 import gymnasium
@@ -77,3 +78,11 @@ class Unseeded(Counter):
 
 def cartpole():
     return gymnasium.make("CartPole-v1")
+
+
+class Littering(Counter):
+    """Leaves a directory behind at every start."""
+
+    def reset(self, *, seed=None, options=None):
+        tempfile.mkdtemp()
+        return super().reset(seed=seed)

@@ -15,7 +15,7 @@ from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from tests.envs import conformance
-from tests.envs.bridge import hosts
+from tests.envs.bridge import hosts, soak
 
 
 @pytest.fixture
@@ -85,9 +85,47 @@ def test_a_state_can_be_stepped_once(make):
     jax.effects_barrier()
 
 
-def test_seeds_cannot_be_vmapped(make):
-    with pytest.raises(ValueError, match=r"gym/Counter .* cannot be vmapped"):
+def test_seeds_cannot_be_vmapped_over_environments_made_for_one(make):
+    with pytest.raises(ValueError, match=r"gym/Counter .* 1 members, not for a vmap over 2"):
         jax.vmap(make().reset)(jax.random.split(jax.random.key(0), 2))
+
+
+def test_members_have_environments_of_their_own(make):
+    """Under one vmap each steps its share, and gets what it would get alone."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    actions = jax.random.randint(jax.random.key(1), (3, 12, 4), 0, 4)
+
+    def episode(env, key, actions):
+        state, first = env.reset(key)
+        state, steps = play(env, actions, state)
+        return first, state, steps
+
+    shared = make_bridge(
+        Pool("gym/Counter", hosts.Counter, 12, workers=2, max_steps=9, info=("success",)), members=3
+    )
+    together = jax.jit(jax.vmap(lambda *args: episode(shared, *args)))(keys, actions)
+    for i in range(3):
+        alone = jax.jit(lambda *args: episode(make(), *args))(keys[i], actions[i])
+        jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[i], y), together, alone)
+    shared.close()
+
+
+def test_callbacks_that_would_hang_are_refused():
+    factory = functools.partial(soak.Wide, 5_000)
+    env = make_bridge(Pool("gym/Wide", factory, 4, workers=0, max_steps=3))
+    state, _ = env.reset(jax.random.key(0))
+    with pytest.raises(ValueError, match="gym/Wide: callbacks with 80,004 bytes of actions hang"):
+        env.step(state, jnp.zeros((4, 5_000)))
+    env.close()
+
+
+def test_a_member_alone_is_no_population():
+    env = make_bridge(Pool("gym/Counter", hosts.Counter, 4, workers=0, max_steps=9), members=2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"2 members of 2 .* not for \(2,\)"):
+        jax.block_until_ready(jax.jit(env.reset)(jax.random.key(0)))
+    env.close()
+    with pytest.raises(ValueError, match="4 environments do not divide into 3 members"):
+        make_bridge(Pool("gym/Counter", hosts.Counter, 4, workers=0, max_steps=9), members=3)
 
 
 def test_a_saved_state_goes_on_in_another_pool(make):
@@ -97,14 +135,14 @@ def test_a_saved_state_goes_on_in_another_pool(make):
     state, steps = play(env, actions[:13], state)
     saved = jax.device_get((state, jax.tree.map(lambda x: x[-1], steps.obs)))
     expected = play(env, actions[13:], state)
-    other.restore(*saved)
+    other.host.restore(*saved)
     jax.tree.map(np.testing.assert_array_equal, play(other, actions[13:], saved[0]), expected)
 
 
 def test_what_cannot_be_played_again_is_named(make, capsys):
     env, other = make(hosts.Unseeded), make(hosts.Unseeded)
     state, obs = env.reset(jax.random.key(3))
-    other.restore(state, obs)
+    other.host.restore(state, obs)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 4
     assert "episode of environment 0 starts anew: observation 'draw' differs" in said[0]

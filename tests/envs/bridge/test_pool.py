@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -107,22 +108,15 @@ def test_nested_observations_offsets_and_info(workers):
     pool.close()
 
 
-def test_parts_are_stepped_apart():
-    pool, whole = make(parts=2), make()
-    seeds = np.arange(4, dtype=np.uint32)
-    np.testing.assert_array_equal(pool.reset(seeds)["draw"], whole.reset(seeds)["draw"])
-    actions = np.array([0, 1, 2, 3])
-    for _ in range(12):
-        pool.submit(0, actions[:2])
-        first = pool.collect(0)
-        pool.submit(1, actions[2:])
-        second = pool.collect(1)
-        step = whole.step(actions)
-        for name in step.obs:
-            halves = np.concatenate([first.obs[name], second.obs[name]])
-            np.testing.assert_array_equal(halves, step.obs[name])
+def test_what_environments_leave_behind_goes_with_their_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pool = make(functools.partial(hosts.Littering, "die", at=1), workers=1)
+    pool.reset(np.arange(4, dtype=np.uint32))
+    assert len(list(tmp_path.glob("*/*"))) >= 4
+    with pytest.raises(HostEnvError, match="died"):
+        pool.step(np.zeros(4, int))
     pool.close()
-    whole.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 FAULTS = {
@@ -238,7 +232,7 @@ def test_open_episodes_are_played_again(workers):
         step = pool.step(actions)
     assert step.episode.tolist() == [1] * 4
     times = np.full(4, 3)
-    assert twin.restore(seeds, step.episode, times, played[5:].T, step.obs) == {}
+    assert twin.restore(seeds, step.episode, times, played[5:].T, step.obs, 8) == {}
     for actions in rng.integers(4, size=(9, 4)):
         ours, theirs = pool.step(actions), twin.step(actions)
         for name in ours.obs:
@@ -253,7 +247,8 @@ def test_an_episode_that_cannot_be_played_again_is_truncated():
     seeds = np.arange(4, dtype=np.uint32)
     pool.reset(seeds)
     step = pool.step(np.zeros(4, int))
-    reasons = twin.restore(seeds, step.episode, np.ones(4, int), np.zeros((4, 1), int), step.obs)
+    once = np.ones(4, int)
+    reasons = twin.restore(seeds, step.episode, once, np.zeros((4, 1), int), step.obs, clock=1)
     assert reasons == dict.fromkeys(range(4), "observation 'draw' differs after 1 steps")
     after = twin.step(np.zeros(4, int))
     assert after.truncated.all()

@@ -1,0 +1,292 @@
+"""Steps per second of host environments through the bridge, beside other ways to step them.
+
+`python -m benchmarks.bridge`: each way has processes of its own on all cores, and they take turns.
+A bare loop on one core says what the environments cost; times the number of cores it is what no way
+exceeds. Then the parts of training: callbacks, the host's loop, and PPO on MiniHack.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import common, environments, race
+from benchmarks.workers import ContenderFailed, Worker
+from jaxrl_guided.envs import make
+from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.learners.evaluate import uniform_action
+from jaxrl_guided.learners.on_host import make_chunk_on_host
+from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
+from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
+from jaxrl_guided.runtime import app, versions
+from jaxrl_guided.runtime.errors import UserError
+
+NAME = "bridge"
+REPEATS = 5
+SPEED = "environment steps per second"
+FORMS = {
+    "bare loop": "bare",
+    "SyncVectorEnv": "sync",
+    "AsyncVectorEnv": "async",
+    "SubprocVecEnv": "subproc",
+}
+"""Peers, and what `peers/bridge_forms.py` calls them."""
+
+OF_CORES, OF_ASYNC, OF_BOTH = 0.9, 2.0, 0.9
+"""Goals: share of bare loop times cores, ratio to AsyncVectorEnv, share of what bridge and learner
+in turn can reach."""
+
+LARGE = 64
+"""Environments from which on the first goal holds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Environments to step.
+
+    Attributes:
+      env: name in the registry.
+      num_envs: at once.
+      steps: of all of them together in a run.
+      max_steps: longest episode.
+    """
+
+    env: str
+    num_envs: int
+    steps: int
+    max_steps: int
+
+    @property
+    def name(self) -> str:
+        """What `--only` is matched with."""
+        return f"{self.env.removeprefix('gym/')}, {self.num_envs} environments"
+
+
+CASES = tuple(
+    Case(env, num_envs, steps, max_steps)
+    for env, steps, max_steps in (
+        ("gym/CartPole-v1", 40_000, 500),
+        ("minihack/Room-5x5", 20_000, 100),
+        ("metaworld/reach", 8_000, 100),
+    )
+    for num_envs in (8, 64, 128)
+)
+PPO_CASE = "PPO on minihack/Room-5x5, 64 environments"
+
+
+def ways(case: Case) -> list[common.Row]:
+    """Ours and the others', in turn."""
+    commands = {name: [sys.executable] for name in ("ours", *FORMS)}
+    notes = []
+    try:
+        python = environments.make_environment("bridge", pathlib.Path(race.ENVS.value))
+        commands["SubprocVecEnv"] = [str(python)]
+    except UserError as error:
+        del commands["SubprocVecEnv"]
+        notes.append(f"SubprocVecEnv is left out: {error}")
+    rates: dict[str, list[float]] = {}
+    workers: dict[str, Worker] = {}
+    try:
+        for name, command in commands.items():
+            task = dataclasses.asdict(case) | {"form": FORMS.get(name, "pool")}
+            task["env"] = case.env.removeprefix("gym/")
+            try:
+                workers[name] = Worker([*command, str(race.SCRIPTS / "bridge_forms.py")], task)
+            except ContenderFailed as error:
+                if name in ("ours", "bare loop", "AsyncVectorEnv"):
+                    raise RuntimeError(f"{name} failed on {case.name}: {error}") from error
+                notes.append(f"{name} failed: {error}")
+        for seed in range(1 + (2 if common.QUICK.value else REPEATS)):
+            for name, worker in workers.items():
+                answer = worker.ask(f"run {seed}")
+                if seed:  # the first one warms up
+                    rates.setdefault(name, []).append(answer["steps"] / answer["seconds"])
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return [_row(case, rates, notes)]
+
+
+def _row(case: Case, rates: Mapping[str, list[float]], notes: list[str]) -> common.Row:
+    cores = len(versions.cores())
+    median = {name: statistics.median(values) for name, values in rates.items()}
+    ours = median.pop("ours")
+    most = cores * median["bare loop"]
+    peers = {f"bare loop × {cores} cores": most} | median
+    wanted = [f"≥ {OF_ASYNC:g}× AsyncVectorEnv"]
+    met = ours >= OF_ASYNC * median["AsyncVectorEnv"]
+    if case.num_envs >= LARGE and not case.env.startswith("gym/"):
+        wanted.append(f"≥ {OF_CORES:g} of bare loop × cores")
+        met = met and ours >= OF_CORES * most
+    void = [f"void: repeats of {name} spread by {s:.0%}" for name, s in _wide(rates).items()]
+    ratio = f"{ours / most:.2f} of bare loop × cores, "
+    ratio += f"{ours / median['AsyncVectorEnv']:.2f}× AsyncVectorEnv"
+    spread = set(_wide(rates)) & {"ours", "bare loop", "AsyncVectorEnv"}
+    return common.Row(
+        case.name,
+        SPEED,
+        "1/s",
+        ours,
+        peers,
+        ", ".join(wanted),
+        None if spread else met,
+        "; ".join([ratio, *void, *notes]),
+    )
+
+
+_MAX_SPREAD = 2 * common.MAX_SPREAD
+"""All cores are in use, so that the system's own work shows."""
+
+
+def _wide(rates: Mapping[str, list[float]]) -> dict[str, float]:
+    """Spreads that are too wide, between the second lowest and second highest of the repeats."""
+    spreads = {}
+    for name, values in rates.items():
+        inner = sorted(values)[1:-1] or values
+        spreads[name] = (inner[-1] - inner[0]) / statistics.median(values)
+    return {name: spread for name, spread in spreads.items() if spread > _MAX_SPREAD}
+
+
+def forms(case: Case) -> list[common.Row]:
+    """What a step costs by callbacks and by the host's loop, beyond the pool's own time."""
+    env = make(case.env, case.num_envs, **_limit(case))
+    assert env.host is not None
+    host = env.host
+    steps = max(case.steps // case.num_envs, 10)
+    keys = jax.random.split(jax.random.key(0), steps)
+    draw = jax.jit(lambda key: uniform_action(env, key))
+    actions = np.asarray(jax.vmap(draw)(keys))
+    state, _ = jax.jit(env.reset)(jax.random.key(1))
+    program = jax.jit(
+        lambda state: jax.lax.scan(
+            lambda now, key: (env.step(now, uniform_action(env, key))[0], None), state, keys
+        )[0]
+    )
+    advance = jax.jit(host.advance)
+
+    def callbacks() -> None:
+        nonlocal state
+        state = jax.block_until_ready(program(state))
+
+    def loop() -> None:
+        nonlocal state
+        clock = host.clock(state)
+        for i in range(steps):
+            action = draw(keys[i])
+            state, _ = advance(state, action, host.step(clock + i, np.asarray(action)))
+        jax.block_until_ready(state)
+
+    def pool() -> None:
+        nonlocal state
+        clock = host.clock(state)
+        for i in range(steps):
+            host.step(clock + i, actions[i])
+        state = dataclasses.replace(state, clock=state.clock + steps)
+
+    repeats = 2 if common.QUICK.value else REPEATS
+    times = common.measure_interleaved(
+        {"callbacks": callbacks, "loop": loop, "pool": pool}, repeats
+    )
+    env.close()
+    micros = {name: 1e6 * timing.median / steps for name, timing in times.items()}
+    note = f"the pool alone {micros['pool']:.0f} µs a step of all environments"
+    return [
+        common.Row(
+            case.name,
+            f"cost of a step of all environments by {name}, beyond the pool",
+            "µs",
+            micros[name] - micros["pool"],
+            note=note,
+        )
+        for name in ("callbacks", "loop")
+    ]
+
+
+def _limit(case: Case) -> dict[str, Any]:
+    return {"horizon": case.max_steps} if case.env.startswith("metaworld/") else {}
+
+
+def training() -> list[common.Row]:
+    """PPO beside what its environments and its learning take one after the other."""
+    config = PPOConfig(
+        total_steps=10**6, num_envs=64, rollout_steps=32, minibatches=8, normalise_obs=False
+    )
+    env, apart = (make("minihack/Room-5x5", config.num_envs) for _ in range(2))
+    assert env.host is not None
+    assert apart.host is not None
+    jax.jit(apart.reset)(jax.random.key(0))
+    rng, step, clock = np.random.default_rng(0), apart.host.step, itertools.count()
+    shape = (config.rollout_steps, config.num_envs)
+    actions = rng.integers(env.action_space.n, size=shape, dtype=np.int32)  # type: ignore[union-attr]
+    outcome = jax.tree.map(lambda x: x[None], step(next(clock), actions[0]))
+    idle = dataclasses.replace(env.host, step=lambda clock, action: outcome)
+
+    def bridge() -> None:
+        for action in actions:
+            step(next(clock), action)
+
+    candidates = {
+        "training": _iterations(env, config),
+        "learner": _iterations(dataclasses.replace(env, host=idle), config),
+        "bridge": bridge,
+    }
+    times = common.measure_interleaved(candidates, 2 if common.QUICK.value else REPEATS)
+    for made in (env, apart):
+        made.close()
+    rate = {name: config.batch / timing.median for name, timing in times.items()}
+    most = 1 / (1 / rate["bridge"] + 1 / rate["learner"])
+    return [
+        common.Row(
+            PPO_CASE,
+            SPEED,
+            "1/s",
+            rate["training"],
+            {"bridge alone": rate["bridge"], "learner alone": rate["learner"]},
+            f"≥ {OF_BOTH:g} of both in turn ({most:,.0f})",
+            rate["training"] >= OF_BOTH * most,
+            f"{rate['training'] / most:.2f} of both in turn",
+        )
+    ]
+
+
+def _iterations(env: VectorEnv, config: PPOConfig) -> Callable[[], Any]:
+    """Does an iteration of PPO at every call."""
+    network = make_actor_critic(env.observation_space, env.action_space, NetworkConfig())
+    ppo = make_ppo(env, network, config)
+    chunk = make_chunk_on_host(env, ppo)
+    state: PyTree = None
+
+    def iterate() -> Any:
+        nonlocal state
+        if state is None:
+            state = jax.jit(jax.vmap(ppo.init))(jax.random.split(jax.random.key(0), 1))
+        state, rows = chunk.run(state, (None,), np.int32(1))
+        return rows
+
+    return iterate
+
+
+def run() -> None:
+    """Measures, prints and writes."""
+    common.check_only([*(case.name for case in CASES), PPO_CASE])
+    cases = CASES[:1] if common.QUICK.value and not common.ONLY.value else CASES
+    rows: list[common.Row] = []
+    started = time.monotonic()
+    for case in cases:
+        if common.fits(case.name):
+            print(f"{case.name} … ({time.monotonic() - started:.0f} s)", flush=True)
+            rows += ways(case) + forms(case)
+    if common.fits(PPO_CASE) and not (common.QUICK.value and not common.ONLY.value):
+        rows += training()
+    common.write_results(NAME, rows, common.results_path(NAME))
+
+
+if __name__ == "__main__":
+    app.main(run)
