@@ -87,7 +87,7 @@ class Form(protocol.Contender):
     def _subproc(self, factory: Callable[[], gymnasium.Env]) -> Callable[[np.ndarray], Any]:
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
-        envs = SubprocVecEnv([factory] * self._count)
+        envs = SubprocVecEnv([factory] * self._count, start_method="fork")
         envs.seed(0)
         envs.reset()
         return envs.step
