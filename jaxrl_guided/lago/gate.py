@@ -34,12 +34,11 @@ CONFIDENCE = 1.645
 
 @struct.dataclass
 class Tried:
-    """A learner's state, and sums over its iterations so far.
+    """A learner's state, and sums over the episodes of training so far.
 
     Attributes:
       learner: PPO's state.
-      sums: `f32[3]`: iterations in which episodes ended, the sum of their mean returns, and that
-        of its squares.
+      sums: `f32[3]`: episodes that have ended, the sum of their returns, and that of the squares.
     """
 
     learner: PPOState
@@ -141,8 +140,7 @@ def choose(guided: np.ndarray, plain: np.ndarray) -> np.ndarray:
     """`bool[S]`: where guidance was clearly better.
 
     Args:
-      guided, plain: `f[S, 3]`, differences of `Tried.sums`. That iterations are not independent
-        is not accounted for.
+      guided, plain: `f[S, 3]`, differences of `Tried.sums`.
     """
     mean, error = zip(*(_mean_and_error(sums) for sums in (guided, plain)), strict=True)
     ahead = mean[0] - mean[1] - CONFIDENCE * np.sqrt(error[0] + error[1])
@@ -150,7 +148,7 @@ def choose(guided: np.ndarray, plain: np.ndarray) -> np.ndarray:
 
 
 def _mean_and_error(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over iterations and its squared standard error."""
+    """Mean return and its squared standard error."""
     count, total, squares = np.moveaxis(np.asarray(sums, np.float64), -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = total / count
@@ -167,9 +165,8 @@ def _side(config: OnlineConfig, arm: str, tried: int, prior: TrainedPrior | None
 
     def iterate(state: Tried, frozen: Any) -> tuple[Tried, Any]:
         after, metrics = learner.iterate(state.learner, frozen)
-        mean = metrics["return_sum"] / jnp.maximum(metrics["episodes"], 1)
-        seen = jnp.where(metrics["episodes"] > 0, jnp.stack([1.0, mean, mean**2]), 0.0)
-        return Tried(after, state.sums + seen), metrics
+        names = ("episodes", "return_sum", "squared_return_sum")
+        return Tried(after, state.sums + jnp.stack([metrics[name] for name in names])), metrics
 
     frozen = freeze_prior(config.level, prior) if prior is not None else None
     return _Side(part, frozen, learner, make_chunk(jax.vmap(iterate, in_axes=(0, None))))

@@ -33,7 +33,7 @@ def add_step(open_: EpisodeSums, step: TimeStep) -> tuple[EpisodeSums, dict[str,
 
     Returns:
       The open episodes, and sums over those that ended: `episodes` (their number), `return_sum`,
-      `length_sum` and, where the environment reports it, `success_sum`.
+      `squared_return_sum`, `length_sum` and, where the environment reports it, `success_sum`.
     """
     grown = EpisodeSums(
         returns=open_.returns + step.reward,
@@ -44,6 +44,7 @@ def add_step(open_: EpisodeSums, step: TimeStep) -> tuple[EpisodeSums, dict[str,
     sums = {
         "episodes": jnp.sum(done, dtype=jnp.float32),
         "return_sum": jnp.sum(jnp.where(done, grown.returns, 0.0)),
+        "squared_return_sum": jnp.sum(jnp.where(done, jnp.square(grown.returns), 0.0)),
         "length_sum": jnp.sum(jnp.where(done, grown.length, 0), dtype=jnp.float32),
     }
     if "success" in step.info:

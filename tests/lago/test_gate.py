@@ -34,7 +34,7 @@ def run(path, prior, stop=None, **changes):
 
 
 def sums(*returns):
-    """Of seeds, from the mean returns of their iterations."""
+    """Of seeds, from the returns of their episodes."""
     values = np.array(returns)
     return np.stack([np.full(len(values), values.shape[1]), values.sum(1), (values**2).sum(1)], -1)
 

@@ -123,7 +123,8 @@ def test_bootstrap_reads_the_final_observation_and_never_the_one_after_reset():
     np.testing.assert_allclose(seen.last_value[2], value(jnp.float32([6, 0])), rtol=1e-5)
     assert abs(value(jnp.float32([2, 0])) - value(jnp.float32([0, 1]))) > 1e-3
     sums = {name: float(total) for name, total in seen.episodes.items()}
-    assert sums == {"episodes": 5, "return_sum": 3 * 3 + 2 * 6, "length_sum": 12, "success_sum": 5}
+    expected = {"episodes": 5, "return_sum": 21, "squared_return_sum": 99}
+    assert sums == expected | {"length_sum": 12, "success_sum": 5}
 
 
 def test_same_seed_is_bit_equal_and_another_differs():
