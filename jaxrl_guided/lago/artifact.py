@@ -22,6 +22,7 @@ from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.lora import merge_lora
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import Tokenizer
+from jaxrl_guided.lago.actions import recorded_map
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import (
     HEADS,
@@ -81,7 +82,8 @@ class PriorCard:
     Attributes:
       choice: the backbone.
       spec: shapes.
-      action_map: environment family, kind and number of actions; a learner must have the same.
+      action_map: the environment's, and for continuous actions how they are squashed and labels
+        clipped (`actions.recorded_map`); a learner must have the same.
       backbone_hash: of the parameters that the prior was trained on.
       seed: of initial weights.
       training: how it was trained and how well it did: `expert_steps` that it has seen, and what
@@ -153,7 +155,7 @@ def load_prior(
 
     Args:
       path: directory written by `save_prior`.
-      action_map: the learner's; None accepts any.
+      action_map: of the learner's environment; None accepts any.
 
     Raises:
       PriorError: missing or damaged files, another format, another action map, another backbone.
@@ -161,10 +163,11 @@ def load_prior(
     """
     path = Path(path)
     card = _read_card(path)
-    if action_map is not None and action_map != card.action_map:
+    wanted = card.action_map if action_map is None else recorded_map(action_map)
+    if wanted != card.action_map:
         raise PriorError(
             f"prior {path} was trained for actions {card.action_map}, "
-            f"but the environment has {action_map}; train a prior for it"
+            f"but the environment has {wanted}; train a prior for it"
         )
     weights = path / "prior.safetensors"
     try:

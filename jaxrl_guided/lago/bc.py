@@ -1,6 +1,7 @@
 """Behaviour cloning of the small policy, for the rows `BC` and `PPO from BC`.
 
-Cross-entropy on expert steps of Real; the parameters with the best loss on held-out Real are kept.
+-log pi(a | s) on expert steps of Real, of clipped actions where they are continuous; the parameters
+with the best loss on held-out Real are kept.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ import optax
 
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.envs.types import PyTree
+from jaxrl_guided.lago.actions import of_policy
 from jaxrl_guided.learners.normaliser import init_normaliser, normalise, update_normaliser
 from jaxrl_guided.learners.ppo import Policy
 from jaxrl_guided.networks.actor_critic import Network
@@ -19,7 +21,7 @@ from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.ranges import COUNT, POSITIVE, check
 
 Batch = tuple[PyTree, jax.Array]
-"""Observations and actions `[M, …]`."""
+"""Observations and the environment's actions `[M, …]`."""
 
 _CHECKS = 20
 """On held-out steps, equally spaced."""
@@ -63,7 +65,7 @@ def expert_steps(episodes: Episodes, held_out: np.ndarray) -> tuple[Batch, Batch
             "state": jnp.asarray(np.asarray(episodes.observations)[chosen]),
             "instruction": jnp.asarray(instruction[chosen], jnp.int32),
         }
-        parts.append((obs, jnp.asarray(episodes.actions[chosen], jnp.int32)))
+        parts.append((obs, jnp.asarray(episodes.actions[chosen])))
     return parts[0], parts[1]
 
 
@@ -73,6 +75,9 @@ def clone(
     """The cloned policy (its critic is untrained) and its held-out loss; may be vmapped.
 
     The loss is not finite where cloning has diverged.
+
+    Raises:
+      ValueError: the policy is none that can be taught so (`of_policy`).
     """
     optimiser = optax.adam(config.learning_rate)
     normaliser = update_normaliser(init_normaliser(network.observation_space), train[0])
@@ -80,7 +85,7 @@ def clone(
 
     def loss(params: PyTree, batch: Batch) -> jax.Array:
         _, distribution, _ = network.step(params, {}, batch[0])
-        return -distribution.log_prob(batch[1]).mean()
+        return -distribution.log_prob(of_policy(distribution).raw(batch[1])).mean()
 
     def update(carry: PyTree, key: jax.Array) -> tuple[PyTree, None]:
         params, opt_state = carry

@@ -43,7 +43,7 @@ def load_inputs(
       UserError: they are missing, damaged, or do not fit the configuration.
     """
     arm = ARMS[config.arm]
-    trained = load_trained(prior) if arm.guided and prior is not None else None
+    trained = load_trained(prior, config.env) if arm.guided and prior is not None else None
     expert = load_data(data, config.env) if arm.from_bc and data is not None else None
     check_inputs(config, trained, expert)
     return trained, expert

@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl_guided.envs.clevr.instructions import GOALS, InstructionSet, instruction_set
 from jaxrl_guided.envs.clevr.table import COMPASS, DIRECTIONS
 from jaxrl_guided.lago.guidance import FrozenPrior
-from jaxrl_guided.lago.prior import PriorSpec, Steps, action_logits
+from jaxrl_guided.lago.prior import PriorSpec, Steps, action_outputs
 
 Choice = Callable[[jax.Array, jax.Array], jax.Array]
 """`(instruction i32[n], state f32[n, 10]) -> action i32[n]`."""
@@ -117,7 +117,7 @@ def first_actions(
         one = jnp.ones((1, 1), jnp.int32)
         instruction, state = (part[None, None] for part in question)
         steps = Steps(state, 0 * one, 0 * one, one, instruction)
-        logits = action_logits(spec, frozen.prior, frozen.texts, steps)
+        logits = action_outputs(spec, frozen.prior, frozen.texts, steps)
         return jnp.argmax(logits[0, 0]).astype(jnp.int32)
 
     return jax.lax.map(choose, (instruction, state), batch_size=chunk)

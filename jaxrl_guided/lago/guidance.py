@@ -1,7 +1,8 @@
 """LaGO's guidance of a learner (stage 2): L = L_PG + beta * L_prior.
 
-`nll` is the paper's discrete loss, -log pi(a_hat | s) with a_hat the prior's predicted action;
-`soft` is the cross-entropy from the whole prior distribution.
+`nll` is the paper's discrete loss, -log pi(a_hat | s) with a_hat the prior's predicted action.
+`soft` is the cross-entropy from the whole prior distribution, the paper's continuous loss, and
+`reverse_kl` is KL(pi || pi_K). All are of raw actions (module `actions`).
 """
 
 import dataclasses
@@ -13,14 +14,24 @@ import optax
 from flax import struct
 
 from jaxrl_guided.backbones.decoder import Prefix
+from jaxrl_guided.lago.actions import Actions, of_policy
 from jaxrl_guided.lago.prior import Prior, PriorSpec
 from jaxrl_guided.lago.scoring import OpenEpisodes, no_open_episodes, score
 from jaxrl_guided.learners.guidance import Guidance, GuidedRollout
-from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE_SHARE, check, check_choice
+from jaxrl_guided.networks.distributions import Distribution
+from jaxrl_guided.runtime.config import added
+from jaxrl_guided.runtime.ranges import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    check,
+    check_choice,
+)
 
 _CHOICES = {
     "schedule": ("constant", "linear", "cosine"),
-    "loss": ("nll", "soft"),
+    "loss": ("nll", "soft", "reverse_kl"),
     "label": ("argmax", "sample"),
 }
 
@@ -33,19 +44,21 @@ class GuidanceConfig:
       beta: weight of the prior loss at the start.
       schedule: `constant`, or `linear` / `cosine` to zero at `schedule_end`.
       schedule_end: share of the run after which beta is zero (not used by `constant`).
-      loss: `nll` or `soft`.
+      loss: `nll`, `soft` or `reverse_kl`.
       label: `argmax` or `sample`, how `nll` picks a_hat.
       prior_fraction: share of the visited states that is scored.
       chunk_tokens: tokens in one forward of the prior.
+      prior_std_floor: least raw deviation of a prior of continuous actions while it guides.
     """
 
     beta: float = 0.1
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     schedule_end: float = 1.0
-    loss: Literal["nll", "soft"] = "nll"
+    loss: Literal["nll", "soft", "reverse_kl"] = "nll"
     label: Literal["argmax", "sample"] = "argmax"
     prior_fraction: float = 1.0
     chunk_tokens: int = 1024
+    prior_std_floor: float = added(0.3)
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -53,6 +66,7 @@ class GuidanceConfig:
         check(self, NOT_NEGATIVE, "beta", part="guidance.")
         check(self, POSITIVE_SHARE, "schedule_end", "prior_fraction", part="guidance.")
         check(self, COUNT, "chunk_tokens", part="guidance.")
+        check(self, POSITIVE, "prior_std_floor", part="guidance.")
 
 
 @struct.dataclass
@@ -83,22 +97,23 @@ class Targets:
     """What the prior says of each state.
 
     Attributes:
-      log_probs: `f32[..., A]`, log pi_K; kept for `soft` only.
-      label: `i32[...]`, a_hat.
+      prior: pi_K; not kept for `nll`.
+      label: `[..., …]`, a_hat, raw.
       scored: `bool[...]`, false where the state was left out of the subset.
     """
 
-    log_probs: jax.Array | None
+    prior: Distribution | None
     label: jax.Array
     scored: jax.Array
 
 
 def make_guidance(spec: PriorSpec, config: GuidanceConfig) -> Guidance:
-    """The four functions of the hook for a discrete prior; `frozen` is a `FrozenPrior`.
+    """The four functions of the hook; `frozen` is a `FrozenPrior`.
 
-    Observations are `{"state": f32[N, S], "instruction": i32[N]}`.
+    Observations are `{"state": f32[N, S], "instruction": i32[N]}`. `loss` raises ValueError for a
+    policy of other actions than the prior's.
     """
-    beta_at = _schedule(config)
+    beta_at, actions = _schedule(config), spec.actions
 
     def init(num_envs: int, key: jax.Array) -> GuidanceState:
         return GuidanceState(
@@ -112,7 +127,7 @@ def make_guidance(spec: PriorSpec, config: GuidanceConfig) -> Guidance:
     ) -> tuple[Targets, GuidanceState]:
         key, label_key, subset_key = jax.random.split(state.key, 3)
         obs = rollout.obs
-        logits, scored, open_ = score(
+        outputs, scored, open_ = score(
             spec,
             frozen.prior,
             frozen.texts,
@@ -127,22 +142,24 @@ def make_guidance(spec: PriorSpec, config: GuidanceConfig) -> Guidance:
             fraction=config.prior_fraction,
             key=subset_key,
         )
-        if config.label == "argmax":
-            label = jnp.argmax(logits, axis=-1)
-        else:
-            label = jax.random.categorical(label_key, logits)
-        log_probs = jax.nn.log_softmax(logits) if config.loss == "soft" else None
-        found = Targets(log_probs, label.astype(jnp.int32), scored)
+        said = actions.distribution(outputs, config.prior_std_floor)
+        label = said.mode() if config.label == "argmax" else said.sample(label_key)
+        found = Targets(said if config.loss != "nll" else None, label, scored)
         return found, dataclasses.replace(state, open=open_, key=key)
 
     def loss(
-        distribution: Any, targets: Targets, state: GuidanceState
+        policy: Distribution, targets: Targets, state: GuidanceState
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        value = prior_loss(distribution.logits, targets)
-        agree = masked_mean(jnp.argmax(distribution.logits, -1) == targets.label, targets.scored)
-        metrics = {"prior_loss": value, "prior_agreement": agree, "beta": state.beta}
-        if targets.log_probs is not None:
-            entropy = -jnp.sum(jnp.exp(targets.log_probs) * targets.log_probs, axis=-1)
+        _check_same(actions, of_policy(policy))
+        value = prior_loss(actions, config.loss, policy, targets)
+        agree = actions.agreement(policy, policy.action(targets.label))
+        metrics = {
+            "prior_loss": value,
+            "prior_agreement": masked_mean(agree, targets.scored),
+            "beta": state.beta,
+        }
+        if config.loss == "soft":
+            entropy = actions.entropy(targets.prior)
             metrics["prior_kl"] = value - masked_mean(entropy, targets.scored)
         return state.beta * value, metrics
 
@@ -155,20 +172,32 @@ def make_guidance(spec: PriorSpec, config: GuidanceConfig) -> Guidance:
     return Guidance(init, targets, loss, after_update)
 
 
-def prior_loss(logits: jax.Array, targets: Targets) -> jax.Array:
+def _check_same(prior: Actions[Any], policy: Actions[Any]) -> None:
+    if policy != prior:
+        raise ValueError(
+            f"the learner's policy has {policy}, but the prior was trained for {prior}; train a "
+            "prior for the environment"
+        )
+
+
+def prior_loss(
+    actions: Actions[Any], loss: str, policy: Distribution, targets: Targets
+) -> jax.Array:
     """L_prior over a minibatch: mean over scored states.
 
-    `nll` is -log pi(a_hat | s) [paper]; `soft`, where the targets have `log_probs`, is
-    -sum_a pi_K(a) log pi(a | s).
+    `nll` is -log pi(a_hat | s) [paper, discrete], `soft` is E_{a~pi_K}[-log pi(a | s)] [paper,
+    continuous], `reverse_kl` is KL(pi || pi_K).
 
     Args:
-      logits: `f32[B, A]` of the learner's policy.
+      loss: which of them.
+      policy: the learner's, at `B` states.
     """
-    log_policy = jax.nn.log_softmax(logits)
-    if targets.log_probs is None:
-        each = -jnp.take_along_axis(log_policy, targets.label[..., None], -1)[..., 0]
+    if loss == "nll":
+        each = actions.nll(policy, targets.label)
+    elif loss == "soft":
+        each = actions.cross_entropy(targets.prior, policy)
     else:
-        each = -jnp.sum(jnp.exp(targets.log_probs) * log_policy, axis=-1)
+        each = actions.cross_entropy(policy, targets.prior) - actions.entropy(policy)
     return masked_mean(each, targets.scored)
 
 

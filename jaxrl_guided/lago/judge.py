@@ -20,7 +20,7 @@ from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior
-from jaxrl_guided.lago.prior import PriorSpec, init_cache, step_action, step_logits
+from jaxrl_guided.lago.prior import PriorSpec, init_cache, step_action, step_outputs
 from jaxrl_guided.learners.evaluate import EpisodeResults, evaluate, uniform_action
 from jaxrl_guided.learners.ppo import Policy, act
 from jaxrl_guided.networks.actor_critic import Network, make_actor_critic
@@ -175,19 +175,31 @@ def judge_prior(
     env = level_env(config, level, config.eval.episodes, terminate_on_success=False)
 
     def run(frozen: FrozenPrior, key: jax.Array) -> EpisodeResults:
-        prior, texts = frozen.prior, frozen.texts
-
-        def choose(
-            cache: PyTree, key: jax.Array, obs: PyTree, greedy: jax.Array
-        ) -> tuple[PyTree, jax.Array]:
-            text, state = obs["instruction"], obs["state"][:, : spec.state_size]
-            logits, cache = step_logits(spec, prior, texts, cache, text, state)
-            drawn = jax.random.categorical(key, logits)
-            action = jnp.where(greedy, jnp.argmax(logits, -1), drawn).astype(jnp.int32)
-            running = jnp.zeros(action.shape, bool)
-            return step_action(spec, prior, texts, cache, text, action, running), action
-
+        choose = functools.partial(act_by_prior, spec, frozen)
         return _play(env, choose, key, config.horizon, init_cache(spec, env.num_envs))
 
     results = jax.jit(run)(frozen, eval_key(level))
     return _report(jax.tree.map(lambda x: jnp.stack([x] * len(config.seeds)), results))
+
+
+def act_by_prior(
+    spec: PriorSpec,
+    frozen: FrozenPrior,
+    cache: PyTree,
+    key: jax.Array,
+    obs: PyTree,
+    greedy: jax.Array | bool = False,
+) -> tuple[PyTree, jax.Array]:
+    """The prior's actions `[N, …]`, sampled or of the largest density, and its cache after them.
+
+    Args:
+      cache: of N running episodes; that of `init_cache` at their start.
+      obs: `{"state": f32[N, …], "instruction": i32[N]}`, raw.
+    """
+    prior, texts, text = frozen.prior, frozen.texts, obs["instruction"]
+    state = obs["state"][:, : spec.state_size]
+    outputs, cache = step_outputs(spec, prior, texts, cache, text, state)
+    said = spec.actions.distribution(outputs)
+    action = said.action(jnp.where(greedy, said.mode(), said.sample(key)))
+    running = jnp.zeros(text.shape, bool)
+    return step_action(spec, prior, texts, cache, text, action, running), action

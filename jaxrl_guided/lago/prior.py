@@ -2,8 +2,9 @@
 
 Instruction tokens, states and actions form one causal sequence with one RoPE index. States enter
 by a linear projector E_s, actions by an embedding E_a; the action head G reads the hidden state at
-s_t. Instruction texts are encoded once into a table of keys and values; sequences of steps attend
-to the table's row of their instruction.
+s_t. What E_a and G are depends on the kind of actions (module `actions`). Instruction texts are
+encoded once into a table of keys and values; sequences of steps attend to the table's row of their
+instruction.
 """
 
 import dataclasses
@@ -19,6 +20,8 @@ from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.decoder import Cache, Prefix
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 from jaxrl_guided.envs.types import PyTree
+from jaxrl_guided.lago.actions import Actions, ContinuousActions, DiscreteActions, linear
+from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.ranges import COUNT, check, check_choice
 
 History = Literal["episode", "none"]
@@ -35,11 +38,12 @@ class PriorSpec:
     Attributes:
       backbone: the decoder's configuration.
       state_size: S, numbers in a state.
-      num_actions: A, discrete actions.
+      num_actions: A, discrete actions; 0 for continuous ones.
       history: `episode` reads every state and action since reset, `none` reads s_t alone.
       horizon: H, the longest episode in steps.
       finetune: what of the backbone is trained.
       lora: adapters, for `finetune="lora"`.
+      action_size: numbers in a continuous action; 0 for discrete ones.
     """
 
     backbone: BackboneConfig
@@ -49,11 +53,22 @@ class PriorSpec:
     history: History = "episode"
     finetune: Finetune = "lora"
     lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
+    action_size: int = added(0)
 
     def __post_init__(self) -> None:
-        check(self, COUNT, "state_size", "num_actions", "horizon")
+        check(self, COUNT, "state_size", "horizon")
+        check(self, COUNT, "action_size" if self.action_size else "num_actions")
+        if self.action_size and self.num_actions:
+            raise ValueError(f"num_actions must be 0 beside action_size, not {self.num_actions}")
         check_choice(self, "history", get_args(History))
         check_choice(self, "finetune", get_args(Finetune))
+
+    @property
+    def actions(self) -> Actions[Any]:
+        """The kind of actions."""
+        if self.action_size:
+            return ContinuousActions(self.action_size)
+        return DiscreteActions(self.num_actions)
 
     @property
     def tokens_per_step(self) -> int:
@@ -68,9 +83,9 @@ class Prior:
     Attributes:
       base: the backbone's parameters.
       adapters: LoRA adapters, an empty dict without.
-      heads: `state` {kernel f32[S, D], bias f32[D]}, `action` f32[A + 1, D] (the last row
-        stands for an action that is not shown),
-        `policy` {kernel f32[D, A], bias f32[A]}.
+      heads: `state` {kernel f32[S, D], bias f32[D]}, `action` (discrete: f32[A + 1, D], the last
+        row for an action that is not shown; continuous: {kernel f32[action size, D], bias f32[D],
+        not_shown f32[D]}), `policy` {kernel f32[D, K], bias f32[K]}, K outputs.
       mean, std: `f32[S]`, the prior's own statistics of raw states.
     """
 
@@ -87,7 +102,7 @@ class Steps:
 
     Attributes:
       state: `f32[B, T, S]` raw states.
-      action: `i32[B, T]`; A means not shown.
+      action: `i32[B, T]`, or `f32[B, T, action size]`; see `Actions.hide` for what is not shown.
       position: `i32[B, T]`, step number within its episode.
       segment: `i32[B, T]`, episode number within its row from 1; 0 is padding.
       instruction: `i32[B, G]`, row of the text table for each of G equal groups of steps.
@@ -123,10 +138,10 @@ def init_prior(
             / np.sqrt(spec.state_size),
             "bias": jnp.zeros(width),
         },
-        "action": jax.random.normal(k_action, (spec.num_actions + 1, width)) * rms,
+        "action": spec.actions.init_embedding(k_action, width, rms),
         "policy": {
-            "kernel": jax.random.normal(k_policy, (width, spec.num_actions)) * 0.01,
-            "bias": jnp.zeros(spec.num_actions),
+            "kernel": jax.random.normal(k_policy, (width, spec.actions.outputs)) * 0.01,
+            "bias": jnp.zeros(spec.actions.outputs),
         },
     }
     adapters = {}
@@ -183,15 +198,16 @@ def select_texts(texts: Prefix, rows: jax.Array) -> Prefix:
     return dataclasses.replace(texts, index=rows[:, None])
 
 
-def action_logits(
+def action_outputs(
     spec: PriorSpec, prior: Prior, texts: Prefix, steps: Steps, *, remat: bool = False
 ) -> jax.Array:
-    """Logits `f32[B, T, A]` of pi_K at every step in one teacher-forced forward.
+    """G's outputs `f32[B, T, K]` at every step in one teacher-forced forward.
 
-    The causal mask makes one pass give every t: the logits at s_t depend on the text, on the
-    states and actions before t in the same episode, and on s_t.
+    They are the parameters of pi_K, which `Actions.distribution` makes of them. The causal mask
+    makes one pass give every t: those at s_t depend on the text, on the states and actions before
+    t in the same episode, and on s_t.
     """
-    batch, length = steps.action.shape
+    batch, length = steps.segment.shape
     groups = steps.instruction.shape[1]
     text = texts.index[steps.instruction, 0]
     text_length = jnp.repeat(texts.length[text], length // groups, axis=1)
@@ -200,7 +216,7 @@ def action_logits(
     segment = steps.segment
     window = 0
     if spec.history == "episode":
-        actions = prior.heads["action"][steps.action]
+        actions = spec.actions.embed(prior.heads["action"], steps.action)
         tokens = jnp.stack([tokens, actions], axis=2).reshape(batch, 2 * length, -1)
         position = jnp.stack([position, position + 1], axis=2).reshape(batch, 2 * length)
         segment = jnp.repeat(segment, 2, axis=1)
@@ -225,26 +241,21 @@ def action_logits(
 def embed_states(prior: Prior, state: jax.Array) -> jax.Array:
     """E_s: raw states `f32[..., S]` to embeddings `f32[..., D]`."""
     normal = (state - prior.mean) / prior.std
-    return _linear(prior.heads["state"], normal)
+    return linear(prior.heads["state"], normal)
 
 
 def read_actions(prior: Prior, hidden: jax.Array) -> jax.Array:
-    """G: hidden states `f32[..., D]` to action logits `f32[..., A]`."""
-    return _linear(prior.heads["policy"], hidden)
-
-
-def _linear(weights: PyTree, x: jax.Array) -> jax.Array:
-    """x W + b, in float32 on every device as in the decoder."""
-    return jnp.matmul(x, weights["kernel"], precision=jax.lax.Precision.HIGHEST) + weights["bias"]
+    """G: hidden states `f32[..., D]` to outputs `f32[..., K]`."""
+    return linear(prior.heads["policy"], hidden)
 
 
 def init_cache(spec: PriorSpec, num_envs: int) -> Cache:
-    """Empty key-value cache for `step_logits`, one row an environment."""
+    """Empty key-value cache for `step_outputs`, one row an environment."""
     size = spec.tokens_per_step * spec.horizon if spec.history == "episode" else 1
     return decoder.init_cache(spec.backbone, num_envs, size)
 
 
-def step_logits(
+def step_outputs(
     spec: PriorSpec,
     prior: Prior,
     texts: Prefix,
@@ -252,7 +263,7 @@ def step_logits(
     instruction: jax.Array,
     state: jax.Array,
 ) -> tuple[jax.Array, Cache]:
-    """Logits `f32[N, A]` for the next state of N running episodes, with the cache advanced by it.
+    """G's outputs `f32[N, K]` for the next state of N running episodes, and the cache after it.
 
     Args:
       instruction: `i32[N]`.
@@ -271,10 +282,11 @@ def step_action(
     action: jax.Array,
     done: jax.Array,
 ) -> Cache:
-    """The cache after the actions `i32[N]` taken; rows whose episode is `done` start empty."""
+    """The cache after the actions `[N, …]` taken; rows whose episode is `done` start empty."""
     if spec.history == "none":
         return dataclasses.replace(cache, length=jnp.zeros_like(cache.length))
-    _, cache = _decode(spec, prior, texts, cache, instruction, prior.heads["action"][action])
+    token = spec.actions.embed(prior.heads["action"], action)
+    _, cache = _decode(spec, prior, texts, cache, instruction, token)
     return dataclasses.replace(cache, length=jnp.where(done, 0, cache.length))
 
 

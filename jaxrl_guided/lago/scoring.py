@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl_guided.backbones.decoder import Prefix
-from jaxrl_guided.lago.prior import Prior, PriorSpec, Steps, action_logits
+from jaxrl_guided.lago.prior import Prior, PriorSpec, Steps, action_outputs
 
 
 @struct.dataclass
@@ -20,7 +20,7 @@ class OpenEpisodes:
 
     Attributes:
       state: `f32[N, H, S]`.
-      action: `i32[N, H]`.
+      action: `[N, H, …]`.
       instruction: `i32[N]`.
       length: `i32[N]`, how many of the H slots (the last ones) are filled.
     """
@@ -37,7 +37,7 @@ def no_open_episodes(spec: PriorSpec, num_envs: int) -> OpenEpisodes | None:
         return None
     return OpenEpisodes(
         state=jnp.zeros((num_envs, spec.horizon, spec.state_size)),
-        action=jnp.zeros((num_envs, spec.horizon), jnp.int32),
+        action=spec.actions.empty((num_envs, spec.horizon)),
         instruction=jnp.zeros(num_envs, jnp.int32),
         length=jnp.zeros(num_envs, jnp.int32),
     )
@@ -55,7 +55,7 @@ def layout(
     Args:
       open_: what the iteration before left open.
       state: `f32[T, N, S]` raw states that were acted on.
-      action: `i32[T, N]`.
+      action: `[T, N, …]`, what the environments received.
       instruction: `i32[T, N]`.
       done: `bool[T, N]`, the episode ended with this step.
 
@@ -70,7 +70,7 @@ def layout(
     segment = jnp.concatenate([filled.astype(jnp.int32), 1 + ended_before], axis=1)
     steps = Steps(
         state=jnp.concatenate([open_.state, state.swapaxes(0, 1)], axis=1),
-        action=jnp.concatenate([open_.action, action.T], axis=1),
+        action=jnp.concatenate([open_.action, action.swapaxes(0, 1)], axis=1),
         position=jnp.concatenate(
             [
                 jnp.maximum(slot - (slots - open_.length[:, None]), 0),
@@ -114,7 +114,7 @@ def score(
     fraction: float = 1.0,
     key: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, OpenEpisodes | None]:
-    """Prior logits for the states of a rollout.
+    """The prior's outputs for the states of a rollout.
 
     Args:
       rollout: `(state, action, instruction, done)` as in `layout`.
@@ -123,27 +123,27 @@ def score(
         history, single states without.
 
     Returns:
-      Logits `f32[T, N, A]` (zero where not scored), `bool[T, N]` what was scored, and the new open
-      episodes.
+      Outputs of G `f32[T, N, K]` (zero where not scored), `bool[T, N]` what was scored, and the new
+      open episodes.
     """
     num_steps, num_envs = rollout[3].shape
     if open_ is None:
         steps = _single_steps(*rollout)
     else:
         steps, open_ = layout(open_, *rollout)
-    rows, length = steps.action.shape
+    rows, length = steps.segment.shape
     if fraction < 1.0:
         assert key is not None
         chosen = jax.random.permutation(key, rows)[: max(1, round(fraction * rows))]
         scored = jnp.zeros(rows, bool).at[chosen].set(True)
         values = _score_rows(spec, prior, texts, _take(steps, chosen), chunk_tokens)
-        logits = jnp.zeros((rows, *values.shape[1:])).at[chosen].set(values)
+        outputs = jnp.zeros((rows, *values.shape[1:])).at[chosen].set(values)
     else:
         scored = jnp.ones(rows, bool)
-        logits = _score_rows(spec, prior, texts, steps, chunk_tokens)
+        outputs = _score_rows(spec, prior, texts, steps, chunk_tokens)
     scored = jnp.broadcast_to(scored[:, None], (rows, length)).reshape(num_envs, -1)
-    logits = logits.reshape(num_envs, -1, spec.num_actions)
-    return logits[:, -num_steps:].swapaxes(0, 1), scored[:, -num_steps:].T, open_
+    outputs = outputs.reshape(num_envs, -1, spec.actions.outputs)
+    return outputs[:, -num_steps:].swapaxes(0, 1), scored[:, -num_steps:].T, open_
 
 
 def _single_steps(
@@ -153,7 +153,7 @@ def _single_steps(
     first = jnp.zeros(done.size, jnp.int32)
     flat = Steps(
         state=state.swapaxes(0, 1).reshape(-1, state.shape[-1]),
-        action=action.T.reshape(-1),
+        action=action.swapaxes(0, 1).reshape(-1, *action.shape[2:]),
         position=first,
         segment=first + 1,
         instruction=instruction.T.reshape(-1),
@@ -164,8 +164,8 @@ def _single_steps(
 def _score_rows(
     spec: PriorSpec, prior: Prior, texts: Prefix, steps: Steps, chunk_tokens: int
 ) -> jax.Array:
-    """Logits `f32[B, T, A]`, as many rows at once as `chunk_tokens` allows."""
-    rows, length = steps.action.shape
+    """Outputs `f32[B, T, K]`, as many rows at once as `chunk_tokens` allows."""
+    rows, length = steps.segment.shape
     per_chunk = rows_per_chunk(rows, length * spec.tokens_per_step, chunk_tokens)
     short = -rows % per_chunk
 
@@ -174,10 +174,10 @@ def _score_rows(
         filled = jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))
         return filled.reshape(-1, per_chunk, *x.shape[1:])
 
-    logits = jax.lax.map(
-        lambda chunk: action_logits(spec, prior, texts, chunk), jax.tree.map(cut, steps)
+    outputs = jax.lax.map(
+        lambda chunk: action_outputs(spec, prior, texts, chunk), jax.tree.map(cut, steps)
     )
-    return logits.reshape(rows + short, length, -1)[:rows]
+    return outputs.reshape(rows + short, length, -1)[:rows]
 
 
 def _take(steps: Steps, rows: jax.Array) -> Steps:

@@ -1,7 +1,8 @@
 """Stage 1 of LaGO: supervised fine-tuning of the prior on expert trajectories.
 
-Minimises the action NLL, -log pi_K(a_t | x, s_0 a_0 ... s_t), over expert steps. Episodes of one
-instruction are packed into rows, so that a text is encoded once for many steps.
+Minimises the action NLL, -log pi_K(a_t | x, s_0 a_0 ... s_t), over expert steps, of
+clipped raw actions where they are continuous (module `actions`). Episodes of one instruction are
+packed into rows, so that a text is encoded once for many steps.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from jaxrl_guided.lago.prior import (
     PriorSpec,
     PyTree,
     Steps,
-    action_logits,
+    action_outputs,
     encode_texts,
     merge_trainable,
     seed_key,
@@ -121,21 +122,21 @@ def pack_rows(
     observations = episodes.observations
     state = observations["state"] if isinstance(observations, dict) else observations
 
-    def spread(values: np.ndarray, dtype: type) -> jax.Array:
-        out = np.zeros((row[-1] + 1, row_steps, *values.shape[1:]), dtype)
+    def spread(values: np.ndarray) -> jax.Array:
+        out = np.zeros((row[-1] + 1, row_steps, *values.shape[1:]), values.dtype)
         out[target] = values
         return jnp.asarray(out)
 
     instruction = np.zeros((row[-1] + 1, 1), np.int32)
     instruction[row, 0] = texts
     steps = Steps(
-        state=spread(np.asarray(state[source]), np.float32),
-        action=spread(np.asarray(episodes.actions[source]), np.int32),
-        position=spread(within, np.int32),
-        segment=spread(np.repeat(segment, lengths), np.int32),
+        state=spread(np.asarray(state[source], np.float32)),
+        action=spread(np.asarray(episodes.actions[source])),
+        position=spread(within),
+        segment=spread(np.repeat(segment, lengths)),
         instruction=jnp.asarray(instruction),
     )
-    return Rows(steps, spread(np.asarray(episodes.is_expert[source]), bool))
+    return Rows(steps, spread(np.asarray(episodes.is_expert[source], bool)))
 
 
 def _within(lengths: np.ndarray) -> np.ndarray:
@@ -176,7 +177,8 @@ class SFT:
     Attributes:
       init: `prior -> (SFTState, fixed)`.
       update: `(state, fixed, rows, texts, n) -> (state, metrics)`, n jitted updates, state donated.
-      evaluate: `(trainable, fixed, rows, texts) -> {"nll", "accuracy"}` over all rows.
+      evaluate: `(trainable, fixed, rows, texts) -> {"nll", "accuracy"}` over all rows; accuracy is
+        the share of right modes, of continuous actions that of numbers within `actions.NEAR`.
     """
 
     init: Callable[[Prior], tuple[SFTState, PyTree]]
@@ -253,17 +255,17 @@ def _losses(
     remat: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Mean NLL and accuracy over the steps that count; actions under `hide` are not shown."""
-    tokens, length = texts
+    actions, (tokens, length) = spec.actions, texts
     ids = rows.steps.instruction[:, 0]
     table = encode_texts(spec, prior, tokens[ids], length[ids], remat=remat)
     steps = dataclasses.replace(
         rows.steps,
-        action=jnp.where(hide, spec.num_actions, rows.steps.action),
+        action=actions.hide(rows.steps.action, hide),
         instruction=jnp.arange(ids.shape[0], dtype=jnp.int32)[:, None],
     )
-    logits = action_logits(spec, prior, table, steps, remat=remat)
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, rows.steps.action)
-    correct = jnp.argmax(logits, axis=-1) == rows.steps.action
+    policy = actions.distribution(action_outputs(spec, prior, table, steps, remat=remat))
+    nll = actions.nll(policy, actions.raw(rows.steps.action))
+    correct = actions.agreement(policy, rows.steps.action)
     total = jnp.maximum(rows.counts.sum(), 1)
     return (nll * rows.counts).sum() / total, (correct * rows.counts).sum() / total
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,11 @@ from flax import struct
 
 from jaxrl_guided.envs import dataset
 from jaxrl_guided.envs.clevr import collect as clevr
+from jaxrl_guided.envs.clevr import instructions as clevr_texts
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
-from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.envs.metaworld import instructions as metaworld_texts
+from jaxrl_guided.lago.actions import from_map, recorded_map
 from jaxrl_guided.lago.artifact import (
     PriorCard,
     TrainedPrior,
@@ -64,7 +67,7 @@ def _collect_clevr(
     config: DataConfig, horizon: int, progress: Callable[[int, int], None]
 ) -> Episodes:
     return clevr.collect(
-        instruction_set(config.level),
+        clevr_texts.instruction_set(config.level),
         config.episodes,
         jax.random.key(config.seed),
         num_envs=min(512, config.episodes),
@@ -105,15 +108,19 @@ def load_data(path: PathLike, env: str = "clevr") -> Episodes:
 def _check_contents(episodes: Episodes, where: str) -> None:
     """Raises UserError, which says `where`, for values that nothing can be learned from."""
     meta, states = episodes.metadata, episodes.observations
-    num_actions = dict(meta.get("action_map") or {}).get("n")
-    num_texts = len(instruction_set(LEARNED_LEVEL))
-    if not (isinstance(meta.get("horizon"), int) and isinstance(num_actions, int)):
-        raise UserError(f"{where} has no whole numbers metadata.horizon and metadata.action_map.n")
+    if not isinstance(meta.get("horizon"), int):
+        raise UserError(f"{where} has no whole number metadata.horizon")
+    try:
+        actions = from_map(meta.get("action_map"))
+    except ValueError as error:
+        raise UserError(f"{where} has no usable metadata.action_map: {error}") from None
     if not (isinstance(states, np.ndarray) and states.dtype.kind == "f" and states.ndim == 2):
         raise UserError(f"{where} must have observations f32[M, d]")
+    if not actions.contains(episodes.actions):
+        raise UserError(f"{where} has actions out of {actions.range}")
+    texts, _ = _learned_texts(meta["env"])
     for name, values, most in (
-        ("actions", episodes.actions, num_actions - 1),
-        ("instruction", episodes.instruction, num_texts - 1),
+        ("instruction", episodes.instruction, len(texts) - 1),
         ("lengths", episodes.lengths, meta["horizon"]),
     ):
         if np.min(values) < 0 or np.max(values) > most:
@@ -122,6 +129,15 @@ def _check_contents(episodes: Episodes, where: str) -> None:
         raise UserError(f"{where} has observations that are not finite")
     if not episodes.is_expert.any():
         raise UserError(f"{where} holds no step of the expert, so that nothing can be learned")
+
+
+def _learned_texts(env: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """The texts of level Real of an environment's family, and `bool[I]` which are held out."""
+    if env.startswith("metaworld/"):
+        real = metaworld_texts.instruction_set(LEARNED_LEVEL)
+        return real.texts, real.held_out
+    others = clevr_texts.instruction_set(LEARNED_LEVEL)
+    return others.texts, others.held_out
 
 
 def check_learned_level(level: str | None, where: str) -> None:
@@ -133,9 +149,12 @@ def check_learned_level(level: str | None, where: str) -> None:
         )
 
 
-def load_trained(path: PathLike) -> TrainedPrior:
-    """A saved prior with its backbone, for the actions of CLEVR-Robot."""
-    card, prior, tokenizer = load_prior(path, ACTION_MAP)
+def load_trained(path: PathLike, env: str = "clevr") -> TrainedPrior:
+    """A saved prior with its backbone, for the actions of the environment family `env`."""
+    action_map = ACTION_MAP
+    if env == "metaworld":
+        from jaxrl_guided.envs.metaworld.env import ACTION_MAP as action_map  # an extra
+    card, prior, tokenizer = load_prior(path, action_map)
     return TrainedPrior(card.spec, prior, tokenizer, card.training["expert_steps"])
 
 
@@ -161,17 +180,16 @@ def train_prior(
     if Path(path).exists():
         raise UserError(f"prior directory {path} exists; choose another or remove it")
     check_learned_level(episodes.metadata["level"], "the dataset")
-    instructions = instruction_set(LEARNED_LEVEL)
-    held_out = instructions.held_out[episodes.instruction]
+    texts, kept = _learned_texts(episodes.metadata["env"])
+    held_out = kept[episodes.instruction]
     states = np.asarray(episodes.observations)
-    fields = {
+    fields: dict[str, Any] = {
         "state_size": states.shape[-1],
-        "num_actions": episodes.metadata["action_map"]["n"],
         "horizon": episodes.metadata["horizon"],
         "history": config.history,
         "finetune": config.finetune,
         "lora": config.lora,
-    }
+    } | from_map(episodes.metadata["action_map"]).fields
     learned_from = states[~np.repeat(held_out, episodes.lengths)]
     mean, std = learned_from.mean(0), learned_from.std(0) + 1e-6
     spec, prior, tokenizer, backbone_hash = new_prior(
@@ -181,7 +199,7 @@ def train_prior(
         train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out, config.history)
         eval_rows = pack_rows(episodes, config.sft.row_steps, held_out, config.history)
     eval_rows = _sample_rows(eval_rows, config.sft.eval_rows)
-    tokens, length = (jnp.asarray(x) for x in tokenizer.encode(instructions.texts))
+    tokens, length = (jnp.asarray(x) for x in tokenizer.encode(texts))
     sft = make_sft(spec, config.sft)
     state, fixed = sft.init(prior)
     progress = _Progress(
@@ -198,7 +216,7 @@ def train_prior(
     card = PriorCard(
         choice=config.backbone,
         spec=spec,
-        action_map=episodes.metadata["action_map"],
+        action_map=recorded_map(episodes.metadata["action_map"]),
         backbone_hash=backbone_hash,
         seed=config.sft.seed,
         training={

@@ -6,7 +6,7 @@ import pytest
 from jaxrl_guided.envs import registry
 from jaxrl_guided.envs.clevr.instructions import LEVELS
 from jaxrl_guided.lago.prior import encode_texts
-from tests.lago.toy_env import make_toy
+from tests.lago.toy_env import make_aim, make_toy
 from tests.lago.toys import small_prior, toy_texts
 
 
@@ -18,15 +18,24 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-@pytest.fixture(scope="session", params=["episode", "none"])
+KINDS = {"discrete": {}, "continuous": {"num_actions": 0, "action_size": 3}}
+
+
+@pytest.fixture(
+    scope="session",
+    params=[(history, kind) for kind in KINDS for history in ("episode", "none")],
+    ids="-".join,
+)
 def scored_prior(request):
-    """(spec, prior, text table) of both kinds of history."""
-    spec, prior = small_prior(request.param)
+    """(spec, prior, text table) of both kinds of history and of actions."""
+    history, kind = request.param
+    spec, prior = small_prior(history, **KINDS[kind])
     return spec, prior, jax.jit(lambda p, t: encode_texts(spec, p, *t))(prior, toy_texts())
 
 
 @pytest.fixture
 def toy_family(monkeypatch):
-    """Environments `toy/LEVEL`, for the length of a test."""
-    family = registry._Family(make_toy, lambda: LEVELS, lambda level: level in LEVELS, False)
-    monkeypatch.setitem(registry._FAMILIES, "toy", family)
+    """Environments `toy/LEVEL` and `aim/LEVEL`, for the length of a test."""
+    for name, make in (("toy", make_toy), ("aim", make_aim)):
+        family = registry._Family(make, lambda: LEVELS, lambda level: level in LEVELS, False)
+        monkeypatch.setitem(registry._FAMILIES, name, family)

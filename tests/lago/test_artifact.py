@@ -19,7 +19,7 @@ from jaxrl_guided.lago.artifact import (
     new_prior,
     save_prior,
 )
-from jaxrl_guided.lago.prior import HEADS, Steps, action_logits, encode_texts, init_prior
+from jaxrl_guided.lago.prior import HEADS, Steps, action_outputs, encode_texts, init_prior
 from jaxrl_guided.runtime.checkpoint import file_hash
 
 ACTION_MAP = {"env": "toy", "kind": "discrete", "n": 6}
@@ -210,10 +210,10 @@ def test_frozen_prior_gives_the_same_logits_as_the_unmerged_one(lora):
     @jax.jit
     def unmerged(prior, tokens, length):
         texts = encode_texts(card.spec, prior, tokens, length)
-        return action_logits(card.spec, prior, texts, steps)
+        return action_outputs(card.spec, prior, texts, steps)
 
     want = unmerged(prior, *tokenizer.encode(TEXTS))
-    found = jax.jit(lambda frozen: action_logits(card.spec, frozen.prior, frozen.texts, steps))(
+    found = jax.jit(lambda frozen: action_outputs(card.spec, frozen.prior, frozen.texts, steps))(
         frozen
     )
     np.testing.assert_allclose(found, want, atol=1e-4)

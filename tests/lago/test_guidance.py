@@ -11,6 +11,7 @@ from flax import struct
 
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
+from jaxrl_guided.lago.actions import DiscreteActions
 from jaxrl_guided.lago.guidance import (
     FrozenPrior,
     GuidanceConfig,
@@ -41,10 +42,11 @@ def softmax(x):
         ("beta", -0.1, "at least 0 and finite in float32"),
         ("schedule", "step", "one of constant, linear, cosine"),
         ("schedule_end", 0.0, r"in \(0, 1\]"),
-        ("loss", "kl", "one of nll, soft"),
+        ("loss", "kl", "one of nll, soft, reverse_kl"),
         ("label", "mode", "one of argmax, sample"),
         ("prior_fraction", 1.5, r"in \(0, 1\]"),
         ("chunk_tokens", 0, "at least 1"),
+        ("prior_std_floor", 0.0, "positive and finite in float32"),
     ],
 )
 def test_settings_out_of_range_are_refused(field, value, right):
@@ -55,28 +57,32 @@ def test_settings_out_of_range_are_refused(field, value, right):
 def test_losses_by_literals():
     logits = jnp.log(jnp.float32([[1, 1], [3, 1], [1, 7]]))
     label, scored = jnp.int32([0, 1, 0]), jnp.array([True, True, False])
-    np.testing.assert_allclose(
-        prior_loss(logits, Targets(None, label, scored)), (np.log(2) + np.log(4)) / 2, rtol=1e-6
-    )
-    prior = jnp.log(jnp.float32([[0.25, 0.75], [0.5, 0.5], [0.5, 0.5]]))
+    policy, actions = Categorical(logits), DiscreteActions(2)
+    found = prior_loss(actions, "nll", policy, Targets(None, label, scored))
+    np.testing.assert_allclose(found, (np.log(2) + np.log(4)) / 2, rtol=1e-6)
+    prior = Categorical(jnp.log(jnp.float32([[0.25, 0.75], [0.5, 0.5], [0.5, 0.5]])))
+    found = prior_loss(actions, "soft", policy, Targets(prior, label, scored))
     want = (np.log(2) + (np.log(4 / 3) + np.log(4)) / 2) / 2
-    np.testing.assert_allclose(prior_loss(logits, Targets(prior, label, scored)), want, rtol=1e-6)
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+    found = prior_loss(actions, "reverse_kl", policy, Targets(prior, label, scored))
+    want = (np.log(4 / 3) / 2 + 3 * np.log(3 / 2) / 4 + np.log(1 / 2) / 4) / 2
+    np.testing.assert_allclose(found, want, rtol=1e-6)
     nothing = jnp.zeros(3, bool)
-    assert prior_loss(logits, Targets(None, label, nothing)) == 0
+    assert prior_loss(actions, "nll", policy, Targets(None, label, nothing)) == 0
 
 
-@pytest.mark.parametrize("loss", ["nll", "soft"])
+@pytest.mark.parametrize("loss", ["nll", "soft", "reverse_kl"])
 def test_gradient_is_policy_minus_target_where_scored(loss):
-    """With beta, and nothing at all for states that were not scored."""
+    """With beta, and nothing at all for states that were not scored; KL has one of its own."""
     rng = np.random.default_rng(0)
     logits, prior = rng.normal(size=(2, 5, ACTIONS)).astype(np.float32)
     label = rng.integers(0, ACTIONS, 5).astype(np.int32)
     scored = np.array([True, False, True, True, False])
-    log_probs = jax.nn.log_softmax(prior) if loss == "soft" else None
+    said = Categorical(prior) if loss != "nll" else None
     guidance = make_guidance(SPEC, GuidanceConfig(beta=0.3, loss=loss))
     state, targets = (
         guidance.init(2, jax.random.key(1)),
-        Targets(log_probs, jnp.asarray(label), jnp.asarray(scored)),
+        Targets(said, jnp.asarray(label), jnp.asarray(scored)),
     )
 
     def total(logits):
@@ -84,10 +90,14 @@ def test_gradient_is_policy_minus_target_where_scored(loss):
 
     grads, metrics = jax.jit(jax.grad(total, has_aux=True))(logits)
     aim = softmax(prior) if loss == "soft" else np.eye(ACTIONS)[label]
-    want = 0.3 * (softmax(logits) - aim) * scored[:, None] / 3
+    each, want = -(aim * np.log(softmax(logits))).sum(-1), softmax(logits) - aim
+    if loss == "reverse_kl":
+        surplus = np.log(softmax(logits) / softmax(prior))
+        each = scipy.stats.entropy(softmax(logits), softmax(prior), axis=-1)
+        want = softmax(logits) * (surplus - each[:, None])
+    want = 0.3 * want * scored[:, None] / 3
     np.testing.assert_allclose(grads, want, atol=1e-6)
     assert not grads[~scored].any()
-    each = -(aim * np.log(softmax(logits))).sum(-1)
     np.testing.assert_allclose(metrics["prior_loss"], each[scored].mean(), rtol=1e-5)
     assert ("prior_kl" in metrics) == (loss == "soft")
     if loss == "soft":
@@ -137,7 +147,7 @@ def test_predicted_labels_and_the_subset_that_is_scored():
     said = ANSWERS[instruction]
     np.testing.assert_array_equal(targets.label[scored], said[scored])
     log_probs = np.log(softmax(8 * np.eye(ACTIONS)[said]))
-    np.testing.assert_allclose(targets.log_probs[scored], log_probs[scored], atol=0.02)
+    np.testing.assert_allclose(targets.prior.log_probs()[scored], log_probs[scored], atol=0.02)
 
 
 def test_drawn_labels_follow_the_prior():

@@ -13,7 +13,7 @@ from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.lago import judge
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.presets import FULL
-from jaxrl_guided.lago.prior import Steps, action_logits, encode_texts, select_texts
+from jaxrl_guided.lago.prior import Steps, action_outputs, encode_texts, select_texts
 from jaxrl_guided.lago.trials import TUNING_SEEDS
 from jaxrl_guided.learners.evaluate import evaluate
 from jaxrl_guided.learners.ppo import Policy
@@ -138,7 +138,7 @@ def test_the_prior_acts_on_its_teacher_forced_logits(history):
     actions = np.zeros((EPISODES, horizon), np.int32)
     position = jnp.tile(jnp.arange(horizon, dtype=jnp.int32), (EPISODES, 1))
     forward = jax.jit(
-        lambda states, actions: action_logits(
+        lambda states, actions: action_outputs(
             spec,
             prior,
             texts,

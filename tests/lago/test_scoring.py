@@ -16,7 +16,7 @@ score = jax.jit(score, static_argnums=0, static_argnames=("chunk_tokens", "fract
 pass_of = functools.partial(score, chunk_tokens=40)
 
 
-def random_rollout(seed=0):
+def random_rollout(spec, seed=0):
     """(state, action, instruction, done) `[TOTAL, ENVS]`; no episode is longer than the horizon."""
     rng = np.random.default_rng(seed)
     shape = (TOTAL, ENVS)
@@ -31,38 +31,41 @@ def random_rollout(seed=0):
                 done[t + length - 1, env] = True
             t += length
     state = rng.normal(size=(*shape, STATE)).astype(np.float32)
-    action = rng.integers(0, ACTIONS, shape).astype(np.int32)
+    if spec.action_size:
+        action = rng.uniform(-1, 1, (*shape, spec.action_size)).astype(np.float32)
+    else:
+        action = rng.integers(0, ACTIONS, shape).astype(np.int32)
     return state, action, instruction, done
 
 
 def test_one_pass_equals_step_by_step_decoding(scored_prior):
     """Rollouts shorter and longer than the horizon; episodes span up to four of the short ones."""
     spec, prior, texts = scored_prior
-    rollout = random_rollout()
+    rollout = random_rollout(spec)
     expected = step_by_step(spec, prior, texts, *rollout)
     assert np.std(expected) > 0.1  # the comparison is of something
     for num_steps in (3, 16):
         open_ = no_open_episodes(spec, ENVS)
         for start in range(0, TOTAL, num_steps):
             part = tuple(x[start : start + num_steps] for x in rollout)
-            logits, scored, open_ = pass_of(spec, prior, texts, open_, part)
+            outputs, scored, open_ = pass_of(spec, prior, texts, open_, part)
             assert scored.all()
             np.testing.assert_allclose(
-                logits, expected[start : start + num_steps], atol=1e-4, rtol=1e-4
+                outputs, expected[start : start + num_steps], atol=1e-4, rtol=1e-4
             )
 
 
 def test_history_and_instruction_matter(scored_prior):
     spec, prior, texts = scored_prior
-    state, action, _, done = (x[:16] for x in random_rollout())
-    done, instruction = np.zeros_like(done), np.zeros_like(action)
+    state, action, instruction, done = (x[:16] for x in random_rollout(spec))
+    done, instruction = np.zeros_like(done), np.zeros_like(instruction)
 
     def last(action, instruction, texts=texts):
         rollout = (state, action, instruction, done)
         return pass_of(spec, prior, texts, no_open_episodes(spec, ENVS), rollout)[0][-1]
 
     base = last(action, instruction)
-    other = np.concatenate([action[:-2], (action[-2:] + 1) % ACTIONS])
+    other = np.concatenate([action[:-2], action[[-1, -2]]])
     assert np.any(np.abs(last(other, instruction) - base) > 1e-4) == (spec.history == "episode")
     other_text = last(action, instruction + 3)
     assert np.all(np.abs(other_text - base).max(-1) > 1e-4)
@@ -73,7 +76,7 @@ def test_history_and_instruction_matter(scored_prior):
 
 def test_subset_scores_what_it_says_and_nothing_else(scored_prior):
     spec, prior, texts = scored_prior
-    rollout = tuple(x[:16] for x in random_rollout(1))
+    rollout = tuple(x[:16] for x in random_rollout(spec, 1))
     start = no_open_episodes(spec, ENVS)
     everything, _, _ = pass_of(spec, prior, texts, start, rollout)
     part, scored, _ = pass_of(
@@ -87,13 +90,13 @@ def test_subset_scores_what_it_says_and_nothing_else(scored_prior):
 def test_chunks_that_need_filling_up_change_nothing(scored_prior):
     """Three rows of 40 tokens, two at a time; 39 single steps, 20 at a time."""
     spec, prior, texts = scored_prior
-    rollout = tuple(x[:13, :3] for x in random_rollout(2))
+    rollout = tuple(x[:13, :3] for x in random_rollout(spec, 2))
     expected = step_by_step(spec, prior, texts, *rollout)
     start = no_open_episodes(spec, 3)
     chunk_tokens = 80 if spec.history == "episode" else 20
-    logits, scored, _ = score(spec, prior, texts, start, rollout, chunk_tokens=chunk_tokens)
+    outputs, scored, _ = score(spec, prior, texts, start, rollout, chunk_tokens=chunk_tokens)
     assert scored.all()
-    np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(outputs, expected, atol=1e-4, rtol=1e-4)
     part, scored, _ = score(
         spec,
         prior,
@@ -105,7 +108,7 @@ def test_chunks_that_need_filling_up_change_nothing(scored_prior):
         key=jax.random.key(5),
     )
     assert scored.sum() == (26 if spec.history == "episode" else 27)
-    np.testing.assert_allclose(part[scored], logits[scored], atol=1e-5)
+    np.testing.assert_allclose(part[scored], outputs[scored], atol=1e-5)
     assert not part[~scored].any()
 
 

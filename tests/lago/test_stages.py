@@ -16,7 +16,14 @@ from jaxrl_guided.runtime.checkpoint import file_hash
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.rundir import open_run
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
-from tests.lago.tiny import HORIZON, PRIOR, expert_episodes, write_prior
+from tests.lago.tiny import (
+    HORIZON,
+    METAWORLD_MAP,
+    PRIOR,
+    expert_episodes,
+    metaworld_episodes,
+    write_prior,
+)
 
 
 def run(path, out, episodes, flag=None, config=PRIOR):
@@ -106,7 +113,7 @@ def test_data_without_held_out_episodes_is_refused(tmp_path):
 
 
 def test_data_of_another_environment_is_refused(tmp_path):
-    expert_episodes(env="metaworld/real").save(tmp_path / "data")
+    metaworld_episodes().save(tmp_path / "data")
     with pytest.raises(
         UserError, match="holds episodes of 'metaworld/real', but 'clevr/…' is needed"
     ):
@@ -186,8 +193,8 @@ def with_metadata(**entries):
         ({"instruction": with_first(-1)}, "instruction out of 0 … "),
         ({"instruction": with_first(10**6)}, "instruction out of 0 … "),
         ({"metadata": with_metadata(horizon=3)}, "lengths out of 0 … 3"),
-        ({"metadata": with_metadata(horizon="many")}, "no whole numbers metadata.horizon"),
-        ({"metadata": with_metadata(action_map=None)}, "no whole numbers metadata.horizon"),
+        ({"metadata": with_metadata(horizon="many")}, "no whole number metadata.horizon"),
+        ({"metadata": with_metadata(action_map=None)}, "no usable metadata.action_map"),
         ({"observations": with_first(np.nan)}, "observations that are not finite"),
         ({"observations": lambda x: {"state": x}}, r"must have observations f32\[M, d\]"),
         ({"is_expert": np.zeros_like}, "no step of the expert"),
@@ -199,3 +206,30 @@ def test_data_that_cannot_be_learned_from_is_refused(tmp_path, changes, message)
     changed(**changes).save(tmp_path / "data")
     with pytest.raises(UserError, match=f"dataset .*data (has|holds)? ?.*{message}"):
         load_data(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "actions, message",
+    [
+        (with_first(1.01), "±1, 4 numbers each"),
+        (with_first(np.nan), "±1, 4 numbers each"),
+        (lambda x: x[:, :3], "±1, 4 numbers each"),
+        (lambda x: np.ones_like(x, int), "±1, 4 numbers each"),
+    ],
+)
+def test_continuous_actions_that_cannot_be_learned_from_are_refused(tmp_path, actions, message):
+    episodes = metaworld_episodes()
+    dataclasses.replace(episodes, actions=actions(episodes.actions)).save(tmp_path / "data")
+    with pytest.raises(UserError, match=f"dataset .*data has actions out of {message}"):
+        load_data(tmp_path / "data", "metaworld")
+
+
+def test_a_prior_of_continuous_actions_is_trained_and_loaded(tmp_path):
+    pytest.importorskip("metaworld")
+    card = run(tmp_path / "run", tmp_path / "prior", metaworld_episodes())
+    assert (card.spec.num_actions, card.spec.action_size) == (0, 4)
+    assert card.action_map == METAWORLD_MAP | {"squash": "tanh", "clip": 0.98}
+    found = load_trained(tmp_path / "prior", "metaworld")
+    assert (found.spec, found.expert_steps) == (card.spec, card.training["expert_steps"])
+    with pytest.raises(PriorError, match=r"trained for actions .*'squash': 'tanh'"):
+        load_trained(tmp_path / "prior")

@@ -24,6 +24,7 @@ from jaxrl_guided.networks.actor_critic import NetworkConfig
 from tests.lago.toy_env import NUM_ACTIONS, STATE, right_action
 
 HORIZON = 4
+REAL_TEXTS = len(instruction_set("real").texts)
 BACKBONE = BackboneChoice(name="nano", num_layers=1)
 PRIOR = PriorConfig(
     backbone=BACKBONE,
@@ -52,18 +53,44 @@ def online_config(**changes):
     return dataclasses.replace(config, **changes)
 
 
-def expert_episodes(count=60, env="toy/real", seed=0):
+METAWORLD_MAP = {
+    "kind": "continuous",
+    "size": 4,
+    "low": -1.0,
+    "high": 1.0,
+    "action": "gripper x, y, z (0.01 m each), closing effort",
+}
+
+
+def metaworld_episodes():
+    """Episodes in the form of Meta-World's: ten tasks of twenty texts, an aim for each task."""
+    aims = np.random.default_rng(5).uniform(-1, 1, (10, 4)).astype(np.float32)
+    return expert_episodes(
+        env="metaworld/real",
+        right=lambda instruction: aims[instruction // 20],
+        action_map=METAWORLD_MAP,
+        num_texts=200,
+    )
+
+
+def expert_episodes(
+    count=60,
+    env="toy/real",
+    seed=0,
+    right=right_action,
+    action_map=ACTION_MAP,
+    num_texts=REAL_TEXTS,
+):
     """Episodes of one to four right actions on Real."""
     rng = np.random.default_rng(seed)
-    instructions = instruction_set("real")
     lengths = rng.integers(1, HORIZON + 1, count)
-    instruction = rng.integers(0, len(instructions.texts), count).astype(np.int32)
+    instruction = rng.integers(0, num_texts, count).astype(np.int32)
     total, ends = lengths.sum(), np.cumsum(lengths) - 1
     last = np.isin(np.arange(total), ends)
     states = rng.uniform(size=(total, STATE)).astype(np.float32)
     return Episodes(
         observations=states,
-        actions=right_action(np.repeat(instruction, lengths)).astype(np.int32),
+        actions=right(np.repeat(instruction, lengths)),
         rewards=last.astype(np.float32),
         terminated=last,
         truncated=np.zeros(total, bool),
@@ -71,7 +98,7 @@ def expert_episodes(count=60, env="toy/real", seed=0):
         final_observations=states[ends],
         instruction=instruction,
         lengths=lengths.astype(np.int32),
-        metadata={"env": env, "level": "real", "horizon": HORIZON, "action_map": ACTION_MAP},
+        metadata={"env": env, "level": "real", "horizon": HORIZON, "action_map": action_map},
     )
 
 

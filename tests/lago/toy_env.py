@@ -1,7 +1,8 @@
-"""A cheap environment family with known outcomes, in the shape of CLEVR-Robot's observations."""
+"""Cheap environment families with known outcomes, in the shape of CLEVR-Robot's observations."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
@@ -9,18 +10,50 @@ from jaxrl_guided.envs.types import Box, Dict, Discrete, TimeStep, VectorEnv
 NUM_ACTIONS = 40
 STATE = 10
 
+AIMS = np.float32([[1.0, 0.6], [-0.6, 1.0], [-1.0, -0.6], [0.6, -1.0]])
+"""Directions that instructions ask for; one number of each is at its bound."""
+REACH = 0.3
+AIM_MAP = {"kind": "continuous", "size": 2, "low": -1.0, "high": 1.0}
+
 
 def right_action(instruction):
-    """What solves an instruction."""
+    """What solves an instruction of `make_toy`."""
     return instruction % NUM_ACTIONS
 
 
-def make_toy(level, num_envs, *, reward="goal", horizon=5, terminate_on_success=True):
-    """Success is the right action in an even step (0, 2, …); reward 1 then (`distance`: .5).
+def right_aim(instruction):
+    """What solves an instruction of `make_aim`."""
+    return AIMS[instruction % len(AIMS)]
+
+
+def make_toy(level, num_envs, **options):
+    """Success is the right one of 40 actions, in an even step."""
+    return _make(
+        f"toy/{level}",
+        num_envs,
+        Discrete(NUM_ACTIONS),
+        lambda action, instruction: action == right_action(instruction),
+        **options,
+    )
+
+
+def make_aim(level, num_envs, **options):
+    """Success is an action of two numbers near the right one, in an even step."""
+
+    def near(action, instruction):
+        return jnp.all(jnp.abs(action - jnp.asarray(AIMS)[instruction % len(AIMS)]) < REACH, -1)
+
+    return _make(f"aim/{level}", num_envs, Box((2,), -1.0, 1.0), near, **options)
+
+
+def _make(
+    name, num_envs, action_space, is_right, *, reward="goal", horizon=5, terminate_on_success=True
+):
+    """Success is what is right in an even step (0, 2, …); reward 1 then (`distance`: .5).
 
     The state is uniform noise, except that its first number is the step's number.
     """
-    num_texts = len(instruction_set(level).texts)
+    num_texts = len(instruction_set(name.partition("/")[2]).texts)
     value = {"goal": 1.0, "distance": 0.5}[reward]
 
     def observe(state):
@@ -40,7 +73,7 @@ def make_toy(level, num_envs, *, reward="goal", horizon=5, terminate_on_success=
 
     def step(state, action):
         key, instruction, steps = state
-        success = (action == right_action(instruction)) & (steps % 2 == 0)
+        success = is_right(action, instruction) & (steps % 2 == 0)
         terminated = success & terminate_on_success
         truncated = (steps + 1 >= horizon) & ~terminated
         after = (key, instruction, steps + 1)
@@ -58,6 +91,4 @@ def make_toy(level, num_envs, *, reward="goal", horizon=5, terminate_on_success=
         )
 
     space = Dict({"state": Box((STATE,), 0.0, 100.0), "instruction": Discrete(num_texts)})
-    return VectorEnv(
-        f"toy/{level}", num_envs, space, Discrete(NUM_ACTIONS), jax.jit(reset), jax.jit(step)
-    )
+    return VectorEnv(name, num_envs, space, action_space, jax.jit(reset), jax.jit(step))

@@ -1,5 +1,6 @@
 """Toy priors with large random weights, so that a wrong mask shows, toy data, and a slow oracle."""
 
+import dataclasses
 import functools
 
 import jax
@@ -18,14 +19,14 @@ from jaxrl_guided.lago.prior import (
     init_cache,
     init_prior,
     step_action,
-    step_logits,
+    step_outputs,
 )
 
 STATE, ACTIONS, TEXTS, HORIZON = 4, 6, 5, 7
 TEXT_LENGTHS = (9, 4, 7, 1, 5)
 
 
-def small_prior(history, finetune="lora", state_size=STATE, num_actions=ACTIONS):
+def small_prior(history, finetune="lora", state_size=STATE, num_actions=ACTIONS, action_size=0):
     """(spec, prior) of two layers and 24 units."""
     config = BackboneConfig(
         vocab_size=32,
@@ -45,6 +46,7 @@ def small_prior(history, finetune="lora", state_size=STATE, num_actions=ACTIONS)
         history=history,
         finetune=finetune,
         lora=LoraConfig(rank=3, targets=("q", "v", "down")),
+        action_size=action_size,
     )
 
     def fill(path, leaf):
@@ -100,6 +102,24 @@ def saying_prior(actions, num_actions, state_size, history="none"):
     return spec, FrozenPrior(prior, Prefix(jnp.zeros_like(values), values, length, index))
 
 
+def aiming_prior(answers, aims, state_size, history="none"):
+    """(spec, FrozenPrior) that says `aims[answers[i]]` to instruction i, almost surely."""
+    spec, frozen = saying_prior(answers, len(aims), state_size, history)
+    size, width = aims.shape[1], spec.backbone.hidden_size
+    zeros = jnp.zeros(width)
+    kernel = np.zeros((width, 2 * size), np.float32)
+    kernel[: len(aims), :size] = np.arctanh(np.clip(aims, -0.98, 0.98)) / 8
+    bias = jnp.repeat(jnp.array([0.0, -5.0]), size)
+    heads = {
+        **frozen.prior.heads,
+        "action": {"kernel": jnp.zeros((size, width)), "bias": zeros, "not_shown": zeros},
+        "policy": {"kernel": jnp.asarray(kernel), "bias": bias},
+    }
+    prior = dataclasses.replace(frozen.prior, heads=heads)
+    spec = dataclasses.replace(spec, num_actions=0, action_size=size)
+    return spec, dataclasses.replace(frozen, prior=prior)
+
+
 def toy_texts():
     """(tokens i32[5, 9], length i32[5])."""
     tokens = np.random.default_rng(3).integers(0, 32, (TEXTS, max(TEXT_LENGTHS)))
@@ -108,12 +128,12 @@ def toy_texts():
 
 @functools.partial(jax.jit, static_argnums=0)
 def step_by_step(spec, prior, texts, state, action, instruction, done):
-    """Logits [T, N, A] by decoding one state and one action at a time."""
+    """Outputs [T, N, K] by decoding one state and one action at a time."""
 
     def step(cache, xs):
         state, action, instruction, done = xs
-        logits, cache = step_logits(spec, prior, texts, cache, instruction, state)
-        return step_action(spec, prior, texts, cache, instruction, action, done), logits
+        outputs, cache = step_outputs(spec, prior, texts, cache, instruction, state)
+        return step_action(spec, prior, texts, cache, instruction, action, done), outputs
 
     cache = init_cache(spec, done.shape[1])
     return jax.lax.scan(step, cache, (state, action, instruction, done))[1]
@@ -123,7 +143,8 @@ def make_episodes(lengths, instruction, seed=0, action=None):
     """Random `Episodes`; a fifth of the steps is not the expert's.
 
     Args:
-      action: `(states [n, S], instruction) -> actions [n]` of one episode; None is random.
+      action: `(states [n, S], instruction) -> actions [n, …]` of one episode; None is random
+        discrete ones.
     """
     rng = np.random.default_rng(seed)
     lengths, total = np.asarray(lengths), int(np.sum(lengths))
@@ -136,7 +157,7 @@ def make_episodes(lengths, instruction, seed=0, action=None):
         actions = np.concatenate([action(part, int(text)) for part, text in parts])
     return Episodes(
         observations=states,
-        actions=actions.astype(np.int32),
+        actions=actions.astype(np.float32 if actions.ndim > 1 else np.int32),
         rewards=np.zeros(total, np.float32),
         terminated=last,
         truncated=np.zeros(total, bool),
