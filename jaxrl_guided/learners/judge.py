@@ -25,6 +25,7 @@ def make_judge(
     greedy actions; `sampled_return` is that of sampled ones, where it is asked for.
     """
     env = _environments(job, episodes)
+    tells_success = reports_success(env)
     memory = job.learner.memory(env.num_envs)
     play, play_sampled = (
         _player(job, env, functools.partial(job.learner.act, greedy=greedy), memory, episodes)
@@ -34,7 +35,7 @@ def make_judge(
     def judge(policies: PyTree) -> dict[str, list[float]]:
         results = play(policies)
         numbers = {"return": results.returns, "length": results.length}
-        if reports_success(env):
+        if tells_success:
             numbers["success"] = results.success
         if sampled:
             numbers["sampled_return"] = play_sampled(policies).returns

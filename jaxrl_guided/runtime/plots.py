@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from PIL import Image
 
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.stats import bootstrap
@@ -93,3 +95,10 @@ def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
 
 def _label(name: str, seeds: int) -> str:
     return f"{name} ({seeds} seed{'s' if seeds > 1 else ''})"
+
+
+def picture(figure: Figure) -> Image.Image:
+    """The figure's pixels."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 from PIL import Image
@@ -23,6 +22,7 @@ from jaxrl_guided.envs.clevr.table import (
     WALL_LOW,
 )
 from jaxrl_guided.envs.types import PyTree, VectorEnv
+from jaxrl_guided.runtime.plots import picture
 
 COLOURS = ("#d1495b", "#2e6fbb", "#4f9d69", "#8a5fbf", "#3bb5c4")
 STRIP_COLUMNS = 4
@@ -97,13 +97,6 @@ def draw(axes: Axes, frame: Frame) -> None:
     axes.set(ylim=(front - 0.25, WALL_HIGH[1] + 0.2))
     axes.set_title(frame.caption, fontsize=9)
     axes.axis("off")
-
-
-def picture(figure: Figure) -> Image.Image:
-    """The figure's pixels."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
 def moving(text: str, frames: list[Frame]) -> list[Image.Image]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -12,6 +11,7 @@ from jaxrl_guided.envs.metaworld.env import MetaWorldEnv
 from jaxrl_guided.envs.metaworld.expert import expert_action
 from jaxrl_guided.envs.metaworld.instructions import instruction_set
 from jaxrl_guided.envs.metaworld.tasks import ENTITIES, GRIPPER, TARGET, TASKS, pose
+from jaxrl_guided.runtime.plots import picture
 
 COLOURS = (
     "#d1495b", "#e07b39", "#8a5fbf", "#2e6fbb", "#3bb5c4", "#5d7a8c",
@@ -93,13 +93,6 @@ def draw(panels: np.ndarray, frame: Frame) -> None:
         axes.set(xlim=_LIMITS[across], ylim=_LIMITS[along], aspect="equal")
         axes.set_title(f"{title}; {frame.caption}", fontsize=7)
         axes.set(xticks=[], yticks=[])
-
-
-def picture(figure: Figure) -> Image.Image:
-    """The figure's pixels."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
 def moving(text: str, frames: Sequence[Frame]) -> list[Image.Image]:
