@@ -8,15 +8,16 @@ from absl import flags
 
 from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import check_level
+from jaxrl_guided.lago.families import FAMILIES
 from jaxrl_guided.lago.presets import PRESETS
-from jaxrl_guided.lago.stages import HORIZONS, collect_data
+from jaxrl_guided.lago.stages import collect_data
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import validation
 
-_ENV = flags.DEFINE_enum("env", "clevr", list(HORIZONS), "Environment family.")
+_ENV = flags.DEFINE_enum("env", "clevr", list(FAMILIES), "Environment family.")
 _OUT = flags.DEFINE_string("out", None, "Dataset directory to write.", required=True)
 _HORIZON = flags.DEFINE_integer(
-    "horizon", None, f"Longest episode, in steps; by default {HORIZONS}.", lower_bound=1
+    "horizon", None, "Longest episode, in steps; by default that of the family.", lower_bound=1
 )
 _CONFIG = config.define({name: preset.data for name, preset in PRESETS.items()})
 
@@ -27,7 +28,7 @@ def run() -> None:
     with validation():
         check_level(_ENV.value, settings.level)
     files.check_new(_OUT.value, "out")
-    horizon = _HORIZON.value or HORIZONS[_ENV.value]
+    horizon = _HORIZON.value or FAMILIES[_ENV.value].horizon
     with validation():
         make(f"{_ENV.value}/{settings.level}", horizon=horizon).close()
     episodes = collect_data(settings, horizon, _OUT.value, _ENV.value)

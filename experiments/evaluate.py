@@ -54,7 +54,7 @@ def run() -> None:
         policy = online.load_policy(settings, _ONLINE.value)
         results = {level: judge_policy(judging, policy, level) for level in levels}
     else:
-        prior = load_trained(str(_PRIOR.value))
+        prior = load_trained(str(_PRIOR.value), settings.env)
         online.check_inputs(judging, prior, None)
         results = {level: online.judge_trained_prior(judging, prior, level) for level in levels}
     for level, numbers in results.items():

@@ -19,11 +19,11 @@ from jaxrl_guided.lago import comparison, grid
 from jaxrl_guided.lago.comparison_report import comparison_record
 from jaxrl_guided.lago.gate_report import gate_cells, gate_record
 from jaxrl_guided.lago.online import check_inputs
-from jaxrl_guided.lago.presets import FULL, FULL_30
+from jaxrl_guided.lago.presets import FULL, FULL_30, METAWORLD
 from jaxrl_guided.lago.report import as_text
 from jaxrl_guided.lago.sources import load_finished
 from jaxrl_guided.lago.stages import load_data, load_trained
-from jaxrl_guided.lago.trials import TRIALS
+from jaxrl_guided.lago.trials import METAWORLD_TRIALS, TRIALS
 from jaxrl_guided.learners import standard
 from jaxrl_guided.runtime import app, cells, files, versions
 from jaxrl_guided.runtime.errors import UserError
@@ -32,9 +32,12 @@ from jaxrl_guided.runtime.signals import Stopped
 MAIN, FULL_30_LAYERS = "lago_clevr", "lago_clevr_30"
 TUNING, BACKBONES = "lago_tune", "lago_backbones"
 LEARNERS, GATE = "learners", "lago_gate"
+META, META_TUNING = "lago_metaworld", "lago_metaworld_tune"
 GRIDS: dict[str, Callable[[], Any]] = {
     MAIN: FULL.cells,
     FULL_30_LAYERS: FULL_30.cells,
+    META: METAWORLD.cells,
+    META_TUNING: lambda: METAWORLD_TRIALS,
     TUNING: lambda: TRIALS,
     BACKBONES: comparison.backbone_cells,
     GATE: gate_cells,
@@ -42,12 +45,18 @@ GRIDS: dict[str, Callable[[], Any]] = {
 }
 RESULTS = Path("benchmarks/results")
 _TITLES = {
-    MAIN: "LaGO on CLEVR-Robot",
     FULL_30_LAYERS: "LaGO on CLEVR-Robot, prior of all 30 layers",
 }
 _SUFFIX = {"goal": "", "distance": "_distance"}
 _PRIOR_8 = str(RESULTS / "priors/smollm2_8_lora")
-_PRIOR_30 = "runs/priors/smollm2_30_lora"  # too large to be committed
+_PRIOR_META = str(RESULTS / "priors/metaworld_smollm2_8_lora")
+_PRIORS = {
+    FULL_30_LAYERS: "runs/priors/smollm2_30_lora",  # too large to be committed
+    META: _PRIOR_META,
+    META_TUNING: _PRIOR_META,
+}
+_REAL = "data/real"
+_DATASETS = dict.fromkeys((META, META_TUNING), "data/metaworld")
 
 _CORES = flags.DEFINE_integer(
     "cores", 0, "Cells at a time, one core each; 0: all cores.", 0, len(versions.cores())
@@ -55,9 +64,11 @@ _CORES = flags.DEFINE_integer(
 _ONLY = flags.DEFINE_string("only", "", "Run only cells whose id matches this expression.")
 _MAX_MINUTES = flags.DEFINE_float("max_minutes", float("inf"), "Start no cell after this time.")
 _PRIOR = flags.DEFINE_string(
-    "prior", None, f"Prior directory; by default {_PRIOR_8}, for {FULL_30_LAYERS} {_PRIOR_30}."
+    "prior", None, f"Prior directory; by default {_PRIOR_8}, or that of {_PRIORS}."
 )
-_DATA = flags.DEFINE_string("data", "data/real", "Dataset from `collect --preset=full`.")
+_DATA = flags.DEFINE_string(
+    "data", None, f"Dataset from `collect`; by default {_REAL}, or that of {_DATASETS}."
+)
 _WORK = flags.DEFINE_string("work", "runs/cells", "Directory for the cells' run directories.")
 _TABLE_ONLY = flags.DEFINE_bool("table_only", False, "Run nothing; write the table.")
 
@@ -93,6 +104,7 @@ def _refuse(what: str, reads: str, given: Sequence[flags.FlagHolder[Any]]) -> No
 def _run_cells(name: str, results: Path) -> cells.GridReport:
     """Runs the unfinished cells that --only names, after a look at what they read."""
     wanted, work = GRIDS[name](), Path(_WORK.value) / name
+    data = _DATA.value or _DATASETS.get(name, _REAL)
     options = {
         "cores": _CORES.value or len(versions.cores()),
         "only": _ONLY.value,
@@ -104,16 +116,17 @@ def _run_cells(name: str, results: Path) -> cells.GridReport:
         program = (sys.executable, "-m", "experiments.train")
         done = standard.run_in_processes(work, results, program, **options)
     elif name == BACKBONES:
-        load_data(_DATA.value)
+        load_data(data, "clevr")
         program = (sys.executable, "-m", "experiments.compare_backbone")
-        done = comparison.run_in_processes(wanted, _DATA.value, work, results, program, **options)
+        done = comparison.run_in_processes(wanted, data, work, results, program, **options)
     else:
-        prior = _PRIOR.value or (_PRIOR_30 if name == FULL_30_LAYERS else _PRIOR_8)
-        trained, expert = load_trained(prior), load_data(_DATA.value)
+        (env,) = {cell.env for cell in wanted.values()}
+        prior = _PRIOR.value or _PRIORS.get(name, _PRIOR_8)
+        trained, expert = load_trained(prior, env), load_data(data, env)
         for cell in wanted.values():
             check_inputs(cell, trained, expert)
         program = (sys.executable, "-m", "experiments.train_online")
-        done = grid.run_in_processes(wanted, prior, _DATA.value, work, results, program, **options)
+        done = grid.run_in_processes(wanted, prior, data, work, results, program, **options)
     print(f"{len(done.done)} done, {len(done.failed)} failed, {len(done.left)} left")
     return done
 
@@ -131,9 +144,9 @@ def _tables(name: str, results: Path) -> dict[str, Any]:
         main = functools.partial(grid.make_cells, GRIDS[MAIN]())
         others = load_finished(main, RESULTS / "cells" / MAIN)
         return {name: gate_record(list(own.values()), list(others.values()))}
-    if name == TUNING:
+    if name in (TUNING, META_TUNING):
         return {name: grid.report_trials(wanted, results)}
-    records = grid.report(wanted, results, RESULTS, _TITLES[name], name)
+    records = grid.report(wanted, results, RESULTS, _TITLES.get(name, ""), name)
     return {name + _SUFFIX[reward]: record for reward, record in records.items()}
 
 

@@ -1,6 +1,7 @@
-"""The main job: LaGO on CLEVR-Robot from data to table.
+"""The main job: LaGO on CLEVR-Robot or Meta-World from data to table.
 
     python -m experiments.lago --preset=demo --run_dir=runs/demo
+    python -m experiments.lago --env=metaworld --run_dir=runs/metaworld
 
 Collects expert data, fine-tunes the prior, trains every arm on every level with equal budgets and
 seeds, evaluates, and writes summary, curves, metrics and checkpoints. Whatever is finished is kept:
@@ -16,11 +17,14 @@ import jax
 from absl import flags
 
 from jaxrl_guided.lago.config import LagoConfig
-from jaxrl_guided.lago.presets import PRESETS
+from jaxrl_guided.lago.presets import FIRST_PRESETS, PRESETS
 from jaxrl_guided.runtime import app, config, versions
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import Stopped
 
+_ENV = flags.DEFINE_enum(
+    "env", None, list(FIRST_PRESETS), f"Environment family, whose presets are {FIRST_PRESETS}."
+)
 _DATA = flags.DEFINE_string("data", None, "Use this dataset instead of collecting one.")
 _PRIOR = flags.DEFINE_string("prior", None, "Use this prior instead of training one.")
 _CORES = flags.DEFINE_integer(
@@ -41,6 +45,8 @@ def run() -> None:
     """Runs the stages in order."""
     from jaxrl_guided.runtime import compile_cache, rundir
 
+    if _ENV.value:
+        _CONFIG.prefer(FIRST_PRESETS[_ENV.value])
     settings = _CONFIG.build()
     _check(settings)
     with rundir.open_run(app.RUN_DIR.value, "lago", settings) as run_dir:
@@ -62,6 +68,11 @@ def _check(settings: LagoConfig) -> None:
     from jaxrl_guided.runtime.cells import check_minutes, matching
     from jaxrl_guided.runtime.errors import UserError
 
+    if _ENV.value not in (None, settings.online.env):
+        raise UserError(
+            f"--env={_ENV.value} differs from --preset={_CONFIG.preset}, which is of "
+            f"{settings.online.env}; leave one of them out"
+        )
     for field, instead in _PER_CELL.items():
         if f"--config.online.{field}" in _CONFIG.given():
             raise UserError(f"--config.online.{field} differs from cell to cell; give {instead}")
@@ -70,8 +81,9 @@ def _check(settings: LagoConfig) -> None:
     matching(list(settings.cells()), _ONLY.value)
     check_minutes(_MAX_MINUTES.value)
     check_learned_level(settings.data.level, "--config.data")
-    episodes = load_data(_DATA.value) if _DATA.value else None
-    prior = load_trained(_PRIOR.value) if _PRIOR.value else None
+    env = settings.online.env
+    episodes = load_data(_DATA.value, env) if _DATA.value else None
+    prior = load_trained(_PRIOR.value, env) if _PRIOR.value else None
     if prior is None:
         settings.prior.backbone.load()
     if prior is None and episodes is not None:
@@ -90,9 +102,10 @@ def _offline(settings: LagoConfig, run_dir: RunDir) -> tuple[Path, Path]:
     data = Path(_DATA.value or root / "data")
     prior = Path(_PRIOR.value or root / "prior")
     if data.exists():
-        episodes = load_data(data)
+        episodes = load_data(data, settings.online.env)
     else:
-        episodes = collect_data(settings.data, settings.online.horizon, data)
+        online = settings.online
+        episodes = collect_data(settings.data, online.horizon, data, online.env)
     meta = episodes.metadata
     print(f"expert on {meta['env']}: success {100 * meta['success_rate']:.1f} %")
     if not prior.exists():

@@ -19,7 +19,6 @@ from jaxrl_guided.envs.clevr import drawing
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.types import VectorEnv
 from jaxrl_guided.lago import judge, online
-from jaxrl_guided.learners.ppo import act
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
 
@@ -95,9 +94,9 @@ def _actor(level: str) -> tuple[VectorEnv, drawing.Act]:
         return make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
     settings = online.load_settings(_ONLINE.value)
     env = judge.level_env(settings, level, 1)
-    network = judge.make_network(settings, level, env)
+    act = judge.make_act(settings, level)
     policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, _ONLINE.value))
-    return env, lambda key, obs: act(network, policy, {}, key, obs, greedy=True)[1]
+    return env, lambda key, obs: act(policy, {}, key, obs, greedy=True)[1]
 
 
 if __name__ == "__main__":

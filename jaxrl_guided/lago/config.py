@@ -8,12 +8,15 @@ from jaxrl_guided.backbones.text_features import MINILM_DIM
 from jaxrl_guided.envs import registry
 from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
+from jaxrl_guided.lago.families import Family, family_of
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
+from jaxrl_guided.networks.soft import SoftNetworkConfig
 from jaxrl_guided.runtime.config import added, to_dict
 from jaxrl_guided.runtime.ranges import (
     COUNT,
@@ -24,12 +27,10 @@ from jaxrl_guided.runtime.ranges import (
     check_choice,
 )
 
-REWARDS = ("goal", "distance")
 FINETUNE = get_args(Finetune)
 Control = Literal["none", "reversed", "random"]
 CONTROLS = get_args(Control)
 LARGEST_SEED = 999_999_999  # cloning and evaluation draw from keys above it
-HARD_FAMILIES = ("hard-two", "hard-three", "hard-order", "hard-sort")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +39,9 @@ class Arm:
 
     Attributes:
       title: what the table calls it.
-      learns: trains online with PPO.
-      guided: PPO has the prior loss.
+      learns: trains online.
+      algorithm: that it trains with, PPO or SAC.
+      guided: the learner has the prior loss.
       from_bc: the policy starts from behaviour cloning.
       alone: has the settings that are best for PPO without prior and expert (`AloneConfig`).
       steps_factor: times the budget of environment steps.
@@ -48,6 +50,7 @@ class Arm:
 
     title: str
     learns: bool = True
+    algorithm: Literal["ppo", "sac"] = "ppo"
     guided: bool = False
     from_bc: bool = False
     alone: bool = False
@@ -66,7 +69,10 @@ ARMS = {
     "kickstart": Arm("kickstarting (beta to 0)", guided=True, expert_data="prior"),
     "lago": Arm("LaGO", guided=True, expert_data="prior"),
     "gated": Arm("LaGO gated", guided=True, expert_data="prior"),
+    "sac": Arm("SAC", algorithm="sac"),
+    "lago_sac": Arm("LaGO with SAC", algorithm="sac", guided=True, expert_data="prior"),
 }
+PPO_ARMS = tuple(name for name, arm in ARMS.items() if arm.algorithm == "ppo")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,12 +156,12 @@ class OnlineConfig:
     """Stage 2: one arm on one level; with the prior's content this decides a cell's result.
 
     Attributes:
-      env: environment family.
+      env: environment family, `clevr` or `metaworld`.
       level: trained on, and evaluated on: `real`, `rephrase`, `easy` or `hard`, or a part of them,
         as `real-heldout` or `hard-sort`.
-      reward: `goal` or `distance`.
-      arm: `random`, `bc`, `prior`, `ppo`, `ppo_10x`, `ppo_same`, `ppo_bc`, `kickstart`, `lago` or
-        `gated`.
+      reward: `goal`, or `distance` on CLEVR-Robot.
+      arm: `random`, `bc`, `prior`, `ppo`, `ppo_10x`, `ppo_same`, `ppo_bc`, `kickstart`, `lago`,
+        `gated`, `sac` or `lago_sac`.
       seeds: run side by side in one program.
       features: sentence vectors of the policy, `minilm` or `hashed`.
       feature_size: numbers in a hashed vector.
@@ -163,14 +169,16 @@ class OnlineConfig:
         reads; None for the vectors themselves, which have length 1.
       feature_scale: factor on the features.
       horizon: longest episode.
-      easy_steps: environment steps on level Easy, whose episodes are one step long.
+      easy_steps: environment steps on level Easy at most; those of CLEVR-Robot's are one step
+        long.
       kickstart_end: share of the run after which arm `kickstart` has beta zero.
       trial_share: share of the budget that arm `gated` spends on trying guided and plain PPO.
       alone: settings of that plain PPO.
       control: `none`, or how the prior is spoilt, `reversed` or `random` (`controls.spoil`).
-      judge_levels: levels of the final evaluation; empty for the training level, where Hard
-        stands for its four families.
+      judge_levels: levels of the final evaluation; empty for the training level, or the parts
+        that it is judged on (`Family.parts`).
       network, ppo, guidance, bc, eval: the parts.
+      soft, sac: what arms with SAC have instead of `network` and `ppo`.
     """
 
     env: str = "clevr"
@@ -194,12 +202,14 @@ class OnlineConfig:
     trial_share: float = added(0.2)
     alone: AloneConfig = added(AloneConfig())
     control: Control = added("none")
+    soft: SoftNetworkConfig = added(SoftNetworkConfig())
+    sac: SACConfig = added(SACConfig(100_000))
 
     def __post_init__(self) -> None:
         for level in (self.level, *self.judge_levels):
             check_level(self.env, level)
         check_choice(self, "arm", ARMS)
-        check_choice(self, "reward", REWARDS)
+        check_choice(self, "reward", self.family.rewards)
         check_choice(self, "control", CONTROLS)
         check(self, COUNT, "feature_size", "horizon", "easy_steps")
         check(self, POSITIVE, "feature_scale")
@@ -217,15 +227,30 @@ class OnlineConfig:
                 f"network.gru must be 0, not {self.network.gru}: cloning reads single steps, and "
                 "instructions stay in sight"
             )
+        if self.sac.demo_batch:
+            raise ValueError("sac.demo_share must be 0: no arm has demonstrations")
         check_seeds(self.seeds)
+
+    @property
+    def family(self) -> Family:
+        """Of the environments."""
+        return family_of(self.env)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the environments are stepped by the host."""
+        return registry.on_host(f"{self.env}/{self.level}")
 
     @property
     def total_steps(self) -> int:
         """Environment steps asked for, per seed."""
-        if not ARMS[self.arm].learns:
+        arm = ARMS[self.arm]
+        if not arm.learns:
             return 0
-        steps = self.easy_steps if self.level == "easy" else self.ppo.total_steps
-        return steps * ARMS[self.arm].steps_factor
+        steps = self.sac.total_steps if arm.algorithm == "sac" else self.ppo.total_steps
+        if self.level == "easy":
+            steps = min(steps, self.easy_steps)
+        return steps * arm.steps_factor
 
     @property
     def arm_guidance(self) -> GuidanceConfig:
@@ -242,7 +267,11 @@ class OnlineConfig:
         What an arm does not use is left out, so that choosing it anew voids no result.
         """
         arm, settings = ARMS[self.arm], to_dict(self)
-        parts = {"guidance": arm.guided and arm.learns, "bc": arm.from_bc, "ppo": arm.learns}
+        with_sac = arm.algorithm == "sac"
+        parts = {"guidance": arm.guided and arm.learns, "bc": arm.from_bc}
+        parts["ppo"] = arm.learns and not with_sac
+        parts["network"] = not with_sac
+        parts["soft"] = parts["sac"] = with_sac
         parts["kickstart_end"] = self.arm == "kickstart"
         parts["trial_share"] = parts["alone"] = self.arm == "gated"
         parts["control"] = arm.guided
@@ -251,9 +280,7 @@ class OnlineConfig:
     @property
     def eval_levels(self) -> tuple[str, ...]:
         """Levels of the final evaluation."""
-        if self.judge_levels:
-            return self.judge_levels
-        return HARD_FAMILIES if self.level == "hard" else (self.level,)
+        return self.judge_levels or self.family.parts_of(self.level)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,7 +300,7 @@ class LagoConfig:
     """
 
     pairs: tuple[str, ...] = ("real:goal", "rephrase:goal", "easy:goal", "hard:goal")
-    arms: tuple[str, ...] = tuple(ARMS)
+    arms: tuple[str, ...] = PPO_ARMS
     seeds: tuple[int, ...] = (0, 1, 2)
     seeds_per_cell: int = 3
     seeds_per_long_cell: int = 1

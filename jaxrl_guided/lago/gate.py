@@ -16,11 +16,11 @@ from flax import struct
 from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior
-from jaxrl_guided.lago.judge import judge_policy
-from jaxrl_guided.lago.training import freeze_prior, init_states, make_program, plan_of, ppo_config
-from jaxrl_guided.learners.ppo import PPO, Policy, PPOState
-from jaxrl_guided.learners.segments import Clock, train_in_segments
-from jaxrl_guided.learners.train import Chunk, make_chunk
+from jaxrl_guided.lago.judge import judge_policy, open_judge
+from jaxrl_guided.lago.training import Program, freeze_prior, open_program
+from jaxrl_guided.learners.ppo import Policy, PPOState
+from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
+from jaxrl_guided.learners.train import Chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.rundir import RunDir, open_run
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
@@ -38,7 +38,7 @@ class Tried:
 
     Attributes:
       learner: PPO's state.
-      sums: `f32[3]`: episodes that have ended, the sum of their returns, and that of the squares.
+      sums: `f32[S, 3]`: episodes that have ended, the sum of their returns, and of the squares.
     """
 
     learner: PPOState
@@ -49,11 +49,6 @@ class Tried:
         """Of the learner."""
         return self.learner.iteration
 
-    @property
-    def trained(self) -> Any:
-        """What must stay finite (`train`)."""
-        return self.learner.trained
-
 
 @dataclasses.dataclass(frozen=True)
 class _Side:
@@ -61,14 +56,18 @@ class _Side:
 
     Attributes:
       config: of the arm, its budget that of what it would do if it went on.
-      frozen: the prior; None without.
-      ppo, chunk: the program, over `Tried`.
+      prior: None without guidance.
+      frozen: the same with the texts of the level.
     """
 
     config: OnlineConfig
+    prior: TrainedPrior | None
     frozen: FrozenPrior | None
-    ppo: PPO
-    chunk: Chunk
+
+    def of(self, seeds: np.ndarray) -> "_Side":
+        """For some of the seeds alone."""
+        chosen = tuple(self.config.seeds[i] for i in seeds)
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, seeds=chosen))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +91,6 @@ def run_gated(
     Raises:
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
-    whole = ppo_config(config)
     tried = trial_iterations(config)
     sides = {
         GUIDED: _side(config, GUIDED, tried, prior),
@@ -107,12 +105,13 @@ def run_gated(
         mine = np.flatnonzero(guided == (name == GUIDED))
         if len(mine):
             start = jax.tree.map(lambda x, mine=mine: x[mine], states[name])
-            parts[name] = mine, *_go_on(side, mine, start, run, stop, clock)
+            part = side.of(mine)
+            parts[name] = mine, part.config, *_go_on(part, start, run, stop, clock)
     curves = {name: (mine, curve["success"]) for name, (mine, _, _, curve) in parts.items()}
-    spent = whole.steps_at(tried)
+    spent = config.ppo.steps_at(tried)
     (steps, *_) = [curve["steps"] for _, _, _, curve in parts.values()]
     results = {
-        "steps": whole.steps_at(whole.iterations),
+        "steps": config.ppo.steps_at(_iterations(config)),
         "curve": {
             "steps": [spent + step for step in steps],
             "success": [_merged(curves, point) for point in range(len(steps))],
@@ -131,9 +130,14 @@ def run_gated(
     return Gated(results, judge)
 
 
+def _iterations(config: OnlineConfig) -> int:
+    """Of the whole run."""
+    return dataclasses.replace(config.ppo, total_steps=config.total_steps).iterations
+
+
 def trial_iterations(config: OnlineConfig) -> int:
     """Iterations of each of the two trials; the second half of them counts."""
-    return max(1, round(config.trial_share / 2 * ppo_config(config).iterations))
+    return max(1, round(config.trial_share / 2 * _iterations(config)))
 
 
 def choose(guided: np.ndarray, plain: np.ndarray) -> np.ndarray:
@@ -157,58 +161,57 @@ def _mean_and_error(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _side(config: OnlineConfig, arm: str, tried: int, prior: TrainedPrior | None) -> _Side:
     settings = config if arm == GUIDED else config.alone.applied(config)
-    whole = ppo_config(config)
-    steps = whole.steps_at(whole.iterations - tried)
+    steps = config.ppo.steps_at(_iterations(config) - tried)
     ppo = dataclasses.replace(settings.ppo, total_steps=steps)
     part = dataclasses.replace(settings, arm=arm, ppo=ppo, easy_steps=steps)
-    learner, _ = make_program(part, prior)
-
-    def iterate(state: Tried, frozen: Any) -> tuple[Tried, Any]:
-        after, metrics = learner.iterate(state.learner, frozen)
-        names = ("episodes", "return_sum", "squared_return_sum")
-        return Tried(after, state.sums + jnp.stack([metrics[name] for name in names])), metrics
-
-    frozen = freeze_prior(config.level, prior) if prior is not None else None
-    return _Side(part, frozen, learner, make_chunk(jax.vmap(iterate, in_axes=(0, None))))
+    frozen = freeze_prior(config, config.level, prior) if prior is not None else None
+    return _Side(part, prior, frozen)
 
 
 def _try(
     side: _Side, iterations: int, run: RunDir, stop: StopFlag, clock: Clock
 ) -> tuple[Tried, np.ndarray]:
     """All seeds after the trial, and the sums over its second half."""
-    plan = dataclasses.replace(
-        plan_of(side.config, side.ppo), iterations=iterations, points=2, measure="sums"
-    )
-    start = Tried(init_states(side.ppo, side.config), jnp.zeros((len(side.config.seeds), 3)))
 
     def sums(state: Tried) -> Any:
         return np.asarray(state.sums).tolist()
 
-    state, curve = _train(side, f"trial_{side.config.arm}", plan, start, sums, run, stop, clock)
+    with open_program(side.config, side.prior) as program:
+        plan = dataclasses.replace(
+            program.plan(side.config), iterations=iterations, points=2, measure="sums"
+        )
+        learner = program.init(side.config, side.frozen)
+        start = Tried(learner, jnp.zeros((len(side.config.seeds), 3)))
+        name = f"trial_{side.config.arm}"
+        state, curve = _train(side, program, name, plan, start, sums, run, stop, clock)
     *half, end = np.asarray(curve["sums"])
     return state, end - half[0] if half else end
 
 
 def _go_on(
-    side: _Side, seeds: np.ndarray, start: Tried, run: RunDir, stop: StopFlag, clock: Clock
-) -> tuple[OnlineConfig, Policy, dict[str, Any]]:
-    """The configuration of these seeds, their policies at the end, and their curve."""
-    config = dataclasses.replace(side.config, seeds=tuple(side.config.seeds[i] for i in seeds))
+    side: _Side, start: Tried, run: RunDir, stop: StopFlag, clock: Clock
+) -> tuple[Policy, dict[str, Any]]:
+    """The policies of these seeds at the end, and their curve."""
+    config = side.config
+    with (
+        open_program(config, side.prior) as program,
+        open_judge(config, config.level, curve=True) as judge,
+    ):
+        program.restore(start.learner)
 
-    def judge(state: Tried) -> list[float]:
-        return judge_policy(config, state.learner.policy, config.level, curve=True)["success"]
+        def success(state: Tried) -> list[float]:
+            return judge(state.learner.policy)["success"]
 
-    name, plan = f"rest_{config.arm}", plan_of(config, side.ppo)
-    state, curve = _train(
-        dataclasses.replace(side, config=config), name, plan, start, judge, run, stop, clock
-    )
-    return config, state.learner.policy, curve
+        name, plan = f"rest_{config.arm}", program.plan(config)
+        state, curve = _train(side, program, name, plan, start, success, run, stop, clock)
+    return state.learner.policy, curve
 
 
 def _train(
     side: _Side,
+    program: Program,
     name: str,
-    plan: Any,
+    plan: Plan,
     start: Tried,
     judge: Callable[[Tried], Any],
     run: RunDir,
@@ -222,10 +225,33 @@ def _train(
     ):
         try:
             return train_in_segments(
-                plan, side.chunk, start, judge, part, checkpoints, stop, clock, side.frozen
+                plan,
+                _with_sums(program.chunk),
+                start,
+                judge,
+                part,
+                checkpoints,
+                stop,
+                clock,
+                (side.frozen,),
+                lambda state: program.restore(state.learner),
             )
         except Stopped as error:
             raise Stopped(f"the same command goes on with --run_dir={run.home}") from error
+
+
+def _with_sums(chunk: Chunk) -> Chunk:
+    """The loop over `Tried`."""
+
+    def run(state: Tried, frozen: Any, count: Any) -> tuple[Tried, dict[str, Any]]:
+        learner, rows = chunk.run(state.learner, frozen, count)
+        names = ("episodes", "return_sum", "squared_return_sum")
+        # Rows after the last iteration are zero.
+        ended = [np.asarray(rows[name], np.float64).sum(0) for name in names]
+        sums = np.asarray(state.sums) + np.stack(ended, axis=-1)
+        return Tried(learner, jnp.asarray(sums, jnp.float32)), rows
+
+    return Chunk(run, chunk.max_iterations)
 
 
 def _merged(parts: dict[str, tuple[np.ndarray, Any]], key: Any) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxrl_guided.lago.cell import cell_identity, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.families import family_of
 from jaxrl_guided.lago.report import (
     draw_curves,
     experiment_record,
@@ -22,8 +23,8 @@ from jaxrl_guided.runtime.signals import catch_signals
 Grid = Mapping[str, OnlineConfig]
 """Cells by id."""
 
-_STEPS_PER_MINUTE, _SCORED_PER_MINUTE = 750_000, 160_000
-"""Rates on one core (PPO's environment steps, states scored by a prior of 8 SmolLM2 layers)."""
+_SCORED_PER_MINUTE, _SAC_UPDATES_PER_MINUTE = 160_000, 60_000
+"""Rates on one core, of states by a prior of 8 SmolLM2 layers."""
 
 
 def make_cells(wanted: Grid, sources: Sources) -> list[cells.Cell]:
@@ -34,11 +35,16 @@ def make_cells(wanted: Grid, sources: Sources) -> list[cells.Cell]:
 def estimate_minutes(cell: cells.Cell) -> float:
     """Expected minutes on one core."""
     config = cell.config["config"]
-    arm = ARMS[config["arm"]]
+    arm, family = ARMS[config["arm"]], family_of(config["env"])
     if not arm.learns:
         return 0.5
-    steps = config["easy_steps"] if config["level"] == "easy" else config["ppo"]["total_steps"]
-    per_step = 1 / _STEPS_PER_MINUTE
+    settings = config[arm.algorithm]
+    steps = settings["total_steps"]
+    if config["level"] == "easy":
+        steps = min(steps, config["easy_steps"])
+    per_step = 1 / family.steps_per_minute
+    if arm.algorithm == "sac":
+        per_step += settings["updates_per_step"] / _SAC_UPDATES_PER_MINUTE
     if arm.guided:
         per_step += config["guidance"]["prior_fraction"] / _SCORED_PER_MINUTE
     return 0.5 + steps * arm.steps_factor * len(config["seeds"]) * per_step
@@ -104,10 +110,13 @@ def report(
     wanted: Grid,
     results: PathLike,
     pictures: PathLike,
-    title: str = "LaGO on CLEVR-Robot",
+    title: str = "",
     name: str = "curve",
 ) -> dict[str, Any]:
     """Records by reward of what is finished; draws curves `pictures/NAME_LEVEL_REWARD.png`.
+
+    Args:
+      title: of the records; `LaGO on …` without one.
 
     Raises:
       UserError: no cell is finished, or results of several configurations are mixed.
@@ -119,12 +128,14 @@ def report(
         if not found.scores:
             continue
         draw_curves(found, pictures, name)
-        records[reward] = experiment_record(found, f"{title}, reward '{reward}'")
+        named = title or f"LaGO on {found.family.title}"
+        records[reward] = experiment_record(found, f"{named}, reward '{reward}'")
     return records
 
 
 def report_trials(wanted: Grid, results: PathLike) -> dict[str, Any]:
     """Record of the tuning trials that are finished; see `report`."""
-    title = "Choice of hyper-parameters on Real, reward 'goal'"
+    (family,) = {cell.family.title for cell in wanted.values()}
+    title = f"Choice of hyper-parameters on Real of {family}, reward 'goal'"
     finished = load_finished(functools.partial(make_cells, wanted), results)
     return trials_record(finished, title)

@@ -4,10 +4,11 @@ Every policy plays each episode twice, greedily and sampled, with termination of
 ends what is counted, and the last step shows whether it lasted.
 """
 
+import contextlib
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,14 +17,22 @@ import numpy as np
 
 from jaxrl_guided.backbones.text_features import MINILM_DIM, text_features, whiten
 from jaxrl_guided.envs import make
-from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.envs.types import PyTree, VectorEnv
-from jaxrl_guided.lago.config import OnlineConfig
+from jaxrl_guided.envs.types import PyTree, Space, VectorEnv
+from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.families import family_of
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import PriorSpec, init_cache, step_action, step_outputs
-from jaxrl_guided.learners.evaluate import EpisodeResults, evaluate, uniform_action
-from jaxrl_guided.learners.ppo import Policy, act
+from jaxrl_guided.learners import ppo, sac
+from jaxrl_guided.learners.evaluate import (
+    Act,
+    EpisodeResults,
+    evaluate,
+    in_rounds,
+    uniform_action,
+)
+from jaxrl_guided.learners.on_host import make_evaluation_on_host
 from jaxrl_guided.networks.actor_critic import Network, make_actor_critic
+from jaxrl_guided.networks.soft import SoftNetwork, make_soft_network
 
 EVAL_SEED = 2_000_000_000
 """Evaluation keys come from here; training seeds are small numbers."""
@@ -31,8 +40,18 @@ EVAL_SEED = 2_000_000_000
 FEATURE_LEVEL = "real"
 """Level over whose texts sentence vectors are whitened, whatever the level of the policy."""
 
-Act = Callable[[PyTree, jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array]]
-"""`(memory, key, obs, greedy bool[]) -> (memory, action)`."""
+HOST_EPISODES = 20
+"""Of each member at a time, where the host steps environments."""
+
+Numbers = dict[str, list[float]]
+"""`success`, `return`, `length`, `success_at_end` of greedy and `sampled_success` of sampled
+actions, a list over seeds each."""
+
+Judge = Callable[[PyTree], Numbers]
+"""From the policies of all seeds (leading axis) to their results."""
+
+Player = Callable[[PyTree, jax.Array], EpisodeResults]
+"""`(who acts, members first; key) -> results [members, N]`."""
 
 
 def eval_key(level: str, curve: bool = False) -> jax.Array:
@@ -43,143 +62,200 @@ def eval_key(level: str, curve: bool = False) -> jax.Array:
 
 def level_env(config: OnlineConfig, level: str, num_envs: int, **options: Any) -> VectorEnv:
     """An environment of the run's family, reward and horizon."""
-    return make(
-        f"{config.env}/{level}",
-        num_envs=num_envs,
-        reward=config.reward,
-        horizon=config.horizon,
-        **options,
-    )
-
-
-def make_network(config: OnlineConfig, level: str, env: VectorEnv) -> Network:
-    """The policy network for a level; parameters fit every level with the same features."""
-    kind, size = config.features, config.feature_size
-    vectors = _features(level, kind, size, config.feature_components)
-    features = jnp.asarray(config.feature_scale * vectors)
-    return make_actor_critic(env.observation_space, env.action_space, config.network, features)
+    if len(config.family.rewards) > 1:
+        options["reward"] = config.reward
+    name = f"{config.env}/{level}"
+    return make(name, num_envs=num_envs, horizon=config.horizon, **options)
 
 
 @functools.lru_cache(maxsize=16)
-def _features(level: str, kind: Any, size: int, components: int | None) -> np.ndarray:
+def spaces_of(name: str) -> tuple[Space, Space]:
+    """Observations and actions of an environment."""
+    with contextlib.closing(make(name)) as env:
+        return env.observation_space, env.action_space
+
+
+def make_network(config: OnlineConfig, level: str) -> Network:
+    """The policy network of PPO for a level; parameters fit every level with the same features."""
+    return make_actor_critic(
+        *spaces_of(f"{config.env}/{level}"), config.network, policy_features(config, level)
+    )
+
+
+def make_soft(config: OnlineConfig, level: str) -> SoftNetwork:
+    """The networks of SAC for a level, as `make_network`."""
+    return make_soft_network(
+        *spaces_of(f"{config.env}/{level}"), config.soft, policy_features(config, level)
+    )
+
+
+def policy_features(config: OnlineConfig, level: str) -> jax.Array:
+    """Features `f32[I, d]` of a level's texts, as policies read them."""
+    kind, size = config.features, config.feature_size
+    vectors = _features(config.env, level, kind, size, config.feature_components)
+    return jnp.asarray(config.feature_scale * vectors)
+
+
+@functools.lru_cache(maxsize=16)
+def _features(env: str, level: str, kind: Any, size: int, components: int | None) -> np.ndarray:
     """Sentence vectors `f32[I, d]` of a level's texts: of unit length, or whitened components.
 
     Each text is read, and each level whitened, once.
     """
     if components is not None:
         levels = (level, FEATURE_LEVEL)
-        vectors, reference = (_features(name, kind, size, None) for name in levels)
+        vectors, reference = (_features(env, name, kind, size, None) for name in levels)
         return whiten(vectors, reference, components)
-    texts = instruction_set(level).texts
+    texts = family_of(env).instructions(level).texts
     unique, index = np.unique(texts, return_inverse=True)
     dim = size if kind == "hashed" else MINILM_DIM
     return text_features(unique.tolist(), kind=kind, dim=dim)[index]
 
 
-def _play(
-    env: VectorEnv, act: Act, key: jax.Array, horizon: int, memory: PyTree = ()
-) -> EpisodeResults:
-    """Episodes `[2, N]`: greedy ones first, then sampled ones."""
+def _make_player(
+    env: VectorEnv, act: Act, horizon: int, memory: PyTree, axes: PyTree, episodes: int
+) -> Player:
+    """Plays as many episodes.
 
-    def one(greedy: jax.Array) -> EpisodeResults:
-        return evaluate(
-            env,
-            lambda memory, key, obs: act(memory, key, obs, greedy),
-            key,
-            horizon,
-            memory,
-            until_success=True,
-        )
+    Args:
+      act: `(who, memory, key, obs) -> (memory, action)`, of one member.
+      axes: of the members in who acts, as `vmap` has it.
+    """
+    play: Player
+    if env.host is not None:
+        play = make_evaluation_on_host(env, act, horizon, memory, True, axes)
+    else:
 
-    return jax.vmap(one)(jnp.array([True, False]))
+        def run(who: PyTree, key: jax.Array) -> EpisodeResults:
+            known = functools.partial(act, who)
+            return evaluate(env, known, key, horizon, memory, until_success=True)
+
+        play = jax.jit(jax.vmap(run, in_axes=(axes, None)))
+    return in_rounds(play, env.num_envs, episodes)
 
 
-def _report(results: EpisodeResults) -> dict[str, list[float]]:
-    """Means over episodes for every seed, from results `[S, 2, N]`."""
-    greedy = jax.tree.map(lambda x: x[:, 0], results)
+def _judged_env(config: OnlineConfig, level: str, episodes: int, members: int) -> VectorEnv:
+    """All episodes at once, or a few at a time where each needs a simulation on the host."""
+    options: dict[str, Any] = {"terminate_on_success": False}
+    if config.on_host:
+        options["members"] = members
+        episodes = min(episodes, HOST_EPISODES)
+    return level_env(config, level, episodes, **options)
+
+
+def _modes(count: int) -> jax.Array:
+    """`bool[2 S]`: greedy and sampled in turn for each of S seeds."""
+    return jnp.tile(jnp.array([True, False]), count)
+
+
+def _report(results: EpisodeResults) -> Numbers:
+    """Means over episodes for every seed, from results `[2 S, N]` of `_modes`."""
+    found = jax.tree.map(lambda x: np.asarray(x).reshape(-1, 2, x.shape[-1]), results)
+    greedy = jax.tree.map(lambda x: x[:, 0], found)
     means = {
         "success": greedy.success,
         "return": greedy.returns,
         "length": greedy.length,
-        "sampled_success": results.success[:, 1],
+        "sampled_success": found.success[:, 1],
         "success_at_end": greedy.success_at_end,
     }
-    return {name: np.asarray(x.mean(axis=-1)).tolist() for name, x in means.items()}
+    return {name: x.mean(axis=-1).tolist() for name, x in means.items()}
 
 
-def judge_policy(
-    config: OnlineConfig, policy: Policy, level: str, curve: bool = False
-) -> dict[str, list[float]]:
-    """Results of the policies of all seeds (leading axis) on a level.
+def judge_policy(config: OnlineConfig, policy: PyTree, level: str) -> Numbers:
+    """Final results of the policies of all seeds (leading axis) on a level."""
+    with open_judge(config, level) as judge:
+        return judge(policy)
+
+
+@contextlib.contextmanager
+def open_judge(config: OnlineConfig, level: str, curve: bool = False) -> Iterator[Judge]:
+    """Judges policies on a level again and again.
 
     Args:
+      config: its number of seeds is that of the policies.
       curve: use the fewer episodes of curves instead of the final ones.
-
-    Returns:
-      `success`, `return`, `length`, `success_at_end` of greedy and `sampled_success` of sampled
-      actions, a list over seeds each.
     """
-    shared = dataclasses.replace(config, arm="random", seeds=(0,), level="real")
     episodes = config.eval.curve_episodes if curve else config.eval.episodes
-    program = _policy_program(shared, level, episodes)
-    return _report(program(policy, eval_key(level, curve)))
+    seeds = len(config.seeds)
+    key, modes = eval_key(level, curve), _modes(seeds)
+
+    def judge_with(play: Player) -> Judge:
+        def judge(policies: PyTree) -> Numbers:
+            twice = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), policies)
+            return _report(play((twice, modes), key))
+
+        return judge
+
+    if not config.on_host:
+        arm = "sac" if ARMS[config.arm].algorithm == "sac" else "random"
+        shared = dataclasses.replace(config, arm=arm, seeds=(0,), level="real")
+        yield judge_with(_policy_player(shared, level, episodes))
+        return
+    with contextlib.closing(_judged_env(config, level, episodes, 2 * seeds)) as env:
+        yield judge_with(_make_policy_player(config, level, env, episodes))
 
 
 @functools.lru_cache(maxsize=8)
-def _policy_program(
-    config: OnlineConfig, level: str, episodes: int
-) -> Callable[[Policy, jax.Array], EpisodeResults]:
+def _policy_player(config: OnlineConfig, level: str, episodes: int) -> Player:
     """One compiled program serves all arms that share everything but training."""
-    env = level_env(config, level, episodes, terminate_on_success=False)
-    network = make_network(config, level, env)
-
-    def run(policy: Policy, key: jax.Array) -> EpisodeResults:
-        def choose(
-            memory: PyTree, key: jax.Array, obs: PyTree, greedy: jax.Array
-        ) -> tuple[PyTree, jax.Array]:
-            (memory, best), (_, drawn) = (
-                act(network, policy, memory, key, obs, greedy=mode) for mode in (True, False)
-            )
-            return memory, jnp.where(greedy, best, drawn)
-
-        return _play(env, choose, key, config.horizon, network.memory(env.num_envs))
-
-    return jax.jit(jax.vmap(run, in_axes=(0, None)))
+    env = _judged_env(config, level, episodes, 1)
+    return _make_policy_player(config, level, env, episodes)
 
 
-def judge_random(config: OnlineConfig, level: str) -> dict[str, list[float]]:
+def make_act(config: OnlineConfig, level: str) -> Callable[..., tuple[PyTree, jax.Array]]:
+    """`(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])` of the arm.
+
+    There is no memory, `{}` at the start.
+    """
+    if ARMS[config.arm].algorithm == "sac":
+        return functools.partial(sac.act, make_soft(config, level))
+    return functools.partial(ppo.act, make_network(config, level))
+
+
+def _make_policy_player(config: OnlineConfig, level: str, env: VectorEnv, episodes: int) -> Player:
+    act = make_act(config, level)
+
+    def choose(who: PyTree, memory: PyTree, key: jax.Array, obs: PyTree) -> Any:
+        policy, greedy = who
+        (memory, best), (_, drawn) = (
+            act(policy, memory, key, obs, greedy=mode) for mode in (True, False)
+        )
+        return memory, jnp.where(greedy, best, drawn)
+
+    return _make_player(env, choose, config.horizon, {}, 0, episodes)
+
+
+def judge_random(config: OnlineConfig, level: str) -> Numbers:
     """Uniform random actions; every seed draws its own."""
-    env = level_env(config, level, config.eval.episodes, terminate_on_success=False)
+    seeds, episodes = jnp.repeat(jnp.asarray(config.seeds), 2), config.eval.episodes
+    with contextlib.closing(_judged_env(config, level, episodes, len(seeds))) as env:
 
-    def run(seed: jax.Array, key: jax.Array) -> EpisodeResults:
-        def choose(
-            memory: PyTree, key: jax.Array, obs: PyTree, greedy: jax.Array
-        ) -> tuple[PyTree, jax.Array]:
-            key = jax.random.fold_in(key, seed)
-            return memory, uniform_action(env, key)
+        def choose(seed: jax.Array, memory: PyTree, key: jax.Array, obs: PyTree) -> Any:
+            del obs
+            return memory, uniform_action(env, jax.random.fold_in(key, seed))
 
-        return _play(env, choose, key, config.horizon)
-
-    results = jax.jit(jax.vmap(run, in_axes=(0, None)))(jnp.asarray(config.seeds), eval_key(level))
-    return _report(results)
+        play = _make_player(env, choose, config.horizon, (), 0, episodes)
+        return _report(play(seeds, eval_key(level)))
 
 
-def judge_prior(
-    config: OnlineConfig, spec: PriorSpec, frozen: FrozenPrior, level: str
-) -> dict[str, list[float]]:
+def judge_prior(config: OnlineConfig, spec: PriorSpec, frozen: FrozenPrior, level: str) -> Numbers:
     """The prior as controller, step by step with a key-value cache; the same for every seed.
 
     Args:
       frozen: the prior with the texts of `level`.
     """
-    env = level_env(config, level, config.eval.episodes, terminate_on_success=False)
+    episodes = config.eval.episodes
+    with contextlib.closing(_judged_env(config, level, episodes, 2)) as env:
 
-    def run(frozen: FrozenPrior, key: jax.Array) -> EpisodeResults:
-        choose = functools.partial(act_by_prior, spec, frozen)
-        return _play(env, choose, key, config.horizon, init_cache(spec, env.num_envs))
+        def choose(who: PyTree, cache: PyTree, key: jax.Array, obs: PyTree) -> Any:
+            frozen, greedy = who
+            return act_by_prior(spec, frozen, cache, key, obs, greedy)
 
-    results = jax.jit(run)(frozen, eval_key(level))
-    return _report(jax.tree.map(lambda x: jnp.stack([x] * len(config.seeds)), results))
+        cache = init_cache(spec, env.num_envs)
+        play = _make_player(env, choose, config.horizon, cache, (None, 0), episodes)
+        found = _report(play((frozen, _modes(1)), eval_key(level)))
+    return {name: values * len(config.seeds) for name, values in found.items()}
 
 
 def act_by_prior(

@@ -10,9 +10,8 @@ import numpy as np
 from etils import epath
 
 from jaxrl_guided.backbones import weights
-from jaxrl_guided.envs import make
-from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.envs.types import Dict, PyTree
 from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.bc import clone, expert_steps
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
@@ -22,8 +21,9 @@ from jaxrl_guided.lago.judge import (
     judge_policy,
     judge_prior,
     judge_random,
-    level_env,
     make_network,
+    make_soft,
+    spaces_of,
 )
 from jaxrl_guided.lago.training import freeze_prior, train_policies
 from jaxrl_guided.learners.normaliser import init_normaliser
@@ -75,11 +75,13 @@ def _check_sizes(config: OnlineConfig, prior: TrainedPrior | None, expert: Episo
             raise UserError(f"{what} is of states of {theirs} numbers, {name} has {size}")
 
 
-@functools.lru_cache(maxsize=16)
 def _state_size(name: str) -> int:
-    """Numbers in a state of the environment; a grid asks for each of its many cells."""
-    env = make(name)
-    return int(jax.eval_shape(env.reset, jax.random.key(0))[1]["state"].shape[-1])
+    """Numbers in a state of the environment."""
+    space, _ = spaces_of(name)
+    assert isinstance(space, Dict)
+    state = space.spaces["state"]
+    assert not isinstance(state, Dict)
+    return int(state.shape[-1])
 
 
 def check_horizon(config: OnlineConfig, longest: int, what: str) -> None:
@@ -138,8 +140,8 @@ def run_arm(
     else:
         policy = _cloned_policy(config, expert) if expert is not None and arm.from_bc else None
         if arm.learns:
-            frozen = freeze_prior(config.level, prior) if prior is not None and arm.guided else None
-            policy, trained = train_policies(config, run, stop, policy, prior, frozen, clock)
+            guide = prior if arm.guided else None
+            policy, trained = train_policies(config, run, stop, policy, guide, clock)
             results |= trained
         assert policy is not None
         save_alone(run.path / POLICY, config.used(), policy)
@@ -154,15 +156,14 @@ def judge_trained_prior(
     config: OnlineConfig, prior: TrainedPrior, level: str
 ) -> dict[str, list[float]]:
     """The prior as controller on a level."""
-    return judge_prior(config, prior.spec, freeze_prior(level, prior), level)
+    return judge_prior(config, prior.spec, freeze_prior(config, level, prior), level)
 
 
 def _cloned_policy(config: OnlineConfig, expert: Episodes) -> Policy:
     """Behaviour cloning on Real for every seed."""
     level = expert.metadata["level"]
-    env = level_env(config, level, 1)
-    network = make_network(config, level, env)
-    train_part, held_out = expert_steps(expert, instruction_set(level).held_out)
+    network = make_network(config, level)
+    train_part, held_out = expert_steps(expert, config.family.instructions(level).held_out)
     keys = jnp.stack([jax.random.key(CLONING_SEED + seed) for seed in config.seeds])
     run = jax.jit(jax.vmap(functools.partial(clone, network, config.bc), in_axes=(None, None, 0)))
     policy, loss = run(train_part, held_out, keys)
@@ -189,13 +190,16 @@ def load_settings(path: PathLike) -> OnlineConfig:
     return from_dict(OnlineConfig, record["config"], str(summary))
 
 
-def load_policy(config: OnlineConfig, path: PathLike) -> Policy:
+def load_policy(config: OnlineConfig, path: PathLike) -> PyTree:
     """The final policies of a run, seeds first, as `run_arm` left them in its directory."""
-    env = level_env(config, config.level, 1)
-    network = make_network(config, config.level, env)
-    keeps = config.ppo.normalise_obs or ARMS[config.arm].from_bc
-    normaliser = init_normaliser(env.observation_space) if keeps else None
-    template = Policy(network.init(jax.random.key(0)), normaliser)
+    template: PyTree
+    if ARMS[config.arm].algorithm == "sac":
+        template, _ = make_soft(config, config.level).init(jax.random.key(0))
+    else:
+        network = make_network(config, config.level)
+        keeps = config.ppo.normalise_obs or ARMS[config.arm].from_bc
+        normaliser = init_normaliser(network.observation_space) if keeps else None
+        template = Policy(network.init(jax.random.key(0)), normaliser)
     template = jax.tree.map(lambda x: jnp.stack([x] * len(config.seeds)), template)
     with Checkpointer(epath.Path(path) / POLICY, config.used(), read_only=True) as policies:
         return policies.restore(template)[0]

@@ -6,6 +6,7 @@ from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.config import (
+    ARMS,
     AloneConfig,
     DataConfig,
     LagoConfig,
@@ -16,6 +17,7 @@ from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
+from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
 
 SMOKE = LagoConfig(
@@ -120,4 +122,69 @@ FULL_30 = dataclasses.replace(
 )
 """Real alone, guided by all thirty layers of the backbone."""
 
-PRESETS = {"demo": DEMO, "smoke": SMOKE, "full": FULL, "full_30": FULL_30}
+METAWORLD = LagoConfig(
+    arms=tuple(ARMS),
+    seeds=tuple(range(5)),
+    seeds_per_cell=2,
+    data=DataConfig(episodes=10_000),
+    prior=dataclasses.replace(
+        FULL.prior, sft=dataclasses.replace(FULL.prior.sft, max_updates=1_000, eval_every=100)
+    ),
+    online=dataclasses.replace(
+        TUNED,
+        env="metaworld",
+        horizon=100,
+        easy_steps=500_000,
+        ppo=dataclasses.replace(
+            TUNED.ppo,
+            num_envs=32,
+            rollout_steps=64,
+            epochs=10,
+            learning_rate=5e-4,
+        ),
+        guidance=GuidanceConfig(loss="soft", beta=1.0, prior_fraction=0.5),
+        sac=SACConfig(
+            replay_capacity=204_800, total_steps=200_000, num_envs=16, chunk_steps=8, batch=256
+        ),
+        eval=EvaluationConfig(episodes=20, curve_points=5, curve_episodes=40),
+    ),
+    alone=dataclasses.replace(ALONE, learning_rate=5e-4, scale_reward=True),
+)
+"""Meta-World, in cells: twenty episodes of each task and seed."""
+
+METAWORLD_SMOKE = dataclasses.replace(
+    SMOKE,
+    pairs=("hard:goal",),
+    arms=("random", "prior", "ppo", "lago", "lago_sac"),
+    seeds=(0,),
+    seeds_per_cell=1,
+    data=DataConfig(episodes=20),
+    online=dataclasses.replace(
+        SMOKE.online,
+        env="metaworld",
+        ppo=dataclasses.replace(SMOKE.online.ppo, total_steps=256, num_envs=8, rollout_steps=16),
+        sac=SACConfig(
+            replay_capacity=256,
+            total_steps=256,
+            num_envs=8,
+            chunk_steps=8,
+            learning_starts=64,
+            batch=32,
+        ),
+        bc=BCConfig(episodes=20, updates=50),
+        eval=EvaluationConfig(episodes=2, curve_points=1, curve_episodes=4),
+    ),
+)
+"""Meta-World once, in two minutes."""
+
+PRESETS = {
+    "demo": DEMO,
+    "smoke": SMOKE,
+    "full": FULL,
+    "full_30": FULL_30,
+    "metaworld": METAWORLD,
+    "metaworld_smoke": METAWORLD_SMOKE,
+}
+
+FIRST_PRESETS = {"clevr": "demo", "metaworld": "metaworld"}
+"""What a family of environments has where no preset is named."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_guided.lago.config import ARMS, HARD_FAMILIES, OnlineConfig
+from jaxrl_guided.lago.config import ARMS, PPO_ARMS, OnlineConfig
+from jaxrl_guided.lago.families import LEVELS, Family, family_of
 from jaxrl_guided.lago.rivals import (
     ONE_RUN,
     Scores,
@@ -26,9 +27,6 @@ from jaxrl_guided.runtime.cells import revisions_of, stamp
 from jaxrl_guided.runtime.markdown import results_text
 from jaxrl_guided.runtime.plots import learning_curves
 
-MEAN = ("real", "rephrase", "easy", "hard")
-"""Levels whose mean is the headline."""
-
 BESIDE = {
     "return": "return",
     "sampled_success": "success of sampled actions, %",
@@ -37,7 +35,8 @@ BESIDE = {
 }
 """What is reported beside success, and what the table calls it."""
 
-ARM_TITLES = tuple(arm.title for arm in reversed(ARMS.values()))
+_SAC_ARMS = tuple(name for name in ARMS if name not in PPO_ARMS)
+ARM_TITLES = tuple(ARMS[name].title for name in (*reversed(PPO_ARMS), *reversed(_SAC_ARMS)))
 """LaGO first: pictures give colours in this order."""
 
 _TRIAL = ("success", "sampled_success")
@@ -52,8 +51,9 @@ class Results:
     """What the finished cells of one reward say.
 
     Attributes:
+      env: environment family.
       reward: of the online environment.
-      measures: `success` and the keys of `BESIDE`, each by arm, column (level, Hard family or
+      measures: `success` and the keys of `BESIDE`, each by arm, column (level, part of one, or
         `mean`) and seed.
       curves: level -> arm -> (steps `i[T]`, per cent success `f[S, T]`).
       steps: environment steps by arm and level.
@@ -63,6 +63,7 @@ class Results:
       revisions: git revisions at which the cells ran.
     """
 
+    env: str
     reward: str
     measures: dict[str, Scores]
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
@@ -71,6 +72,18 @@ class Results:
     finished: dict[str, dict[str, int]]
     planned: dict[str, dict[str, int]]
     revisions: tuple[str, ...]
+
+    @property
+    def family(self) -> Family:
+        """Of the environments."""
+        return family_of(self.env)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the levels that any arm has are judged on."""
+        present = {name for columns in self.scores.values() for name in columns}
+        by_level = self.family.parts.items()
+        return tuple(part for level, parts in by_level if level in present for part in parts)
 
     @property
     def scores(self) -> Scores:
@@ -83,10 +96,11 @@ def gather(
 ) -> Results:
     """Sorts cell records of one reward.
 
-    Easy and Hard are trained with `goal` only, so that they stand in the `goal` table alone.
+    CLEVR-Robot's Easy and Hard are trained with `goal` only, so that they stand in the `goal` table
+    alone.
 
     Args:
-      records: of the finished cells.
+      records: of the finished cells, all of one family.
       reward: which of them to take.
       planned: all cells of the grid, of any reward.
     """
@@ -96,6 +110,7 @@ def gather(
     expert: dict[str, int] = {}
     finished: dict[str, dict[str, int]] = {}
     chosen = [record for record in records if record["config"]["reward"] == reward]
+    (env,) = {record["config"]["env"] for record in records}
     for record in chosen:
         config = record["config"]
         arm, level = config["arm"], config["level"]
@@ -109,7 +124,7 @@ def gather(
             curves.setdefault(level, {}).setdefault(arm, []).append(record["curve"])
     for scores in measures.values():
         for columns in scores.values():
-            _add_means(columns)
+            _add_means(columns, family_of(env))
     joined = {
         level: {
             arm: (
@@ -124,7 +139,8 @@ def gather(
     for cell in planned:
         if cell.reward == reward:
             _count(whole, cell.arm, cell.level, cell.seeds)
-    return Results(reward, measures, joined, steps, expert, finished, whole, revisions_of(chosen))
+    revisions = revisions_of(chosen)
+    return Results(env, reward, measures, joined, steps, expert, finished, whole, revisions)
 
 
 def _count(runs: dict[str, dict[str, int]], arm: str, level: str, seeds: Sequence[int]) -> None:
@@ -140,7 +156,7 @@ def _numbers(record: Mapping[str, Any]) -> Scores:
     """
     config, curve = record["config"], record["curve"]
     seeds = record["seeds"][:1] if config["arm"] in ONE_RUN else record["seeds"]
-    own = HARD_FAMILIES if config["level"] == "hard" else (config["level"],)
+    own = family_of(config["env"]).parts_of(config["level"])
     found: Scores = {}
     for level, numbers in record["final"].items():
         column = level if level in own else f"{config['level']} to {level}"
@@ -158,9 +174,9 @@ def curve_area(steps: np.ndarray, success: np.ndarray) -> np.ndarray:
     return np.trapezoid(success, steps, axis=0) / (steps[-1] - steps[0])
 
 
-def _add_means(columns: dict[str, dict[int, float]]) -> None:
-    """Adds `hard` from its families, and `mean`, each where all its parts are there."""
-    for name, parts in (("hard", HARD_FAMILIES), ("mean", MEAN)):
+def _add_means(columns: dict[str, dict[int, float]], family: Family) -> None:
+    """Adds levels from their parts, and `mean`, each where all its parts are there."""
+    for name, parts in (*family.parts.items(), ("mean", LEVELS)):
         if all(part in columns for part in parts):
             columns[name] = _mean(columns, parts)
 
@@ -172,10 +188,11 @@ def _mean(columns: Mapping[str, Mapping[int, float]], parts: Sequence[str]) -> d
 
 
 def columns_of(results: Results) -> list[str]:
-    """Columns that any arm has, in the order of the paper, means and families last."""
+    """Columns that any arm has, in the order of the paper, without the parts of levels."""
     present = {name for columns in results.scores.values() for name in columns}
-    ordered = (*MEAN, "mean", *HARD_FAMILIES)
-    return [name for name in ordered if name in present] + sorted(present - set(ordered))
+    ordered = (*LEVELS, "mean")
+    others = present - {*ordered, *results.parts}
+    return [name for name in ordered if name in present] + sorted(others)
 
 
 def table(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -213,7 +230,7 @@ def _runs(results: Results, arm: str) -> str:
 def levels_of(results: Results) -> list[str]:
     """The headline's levels that any arm has; without one, all columns."""
     columns = columns_of(results)
-    return [name for name in columns if name in MEAN] or columns
+    return [name for name in columns if name in LEVELS] or columns
 
 
 def beside_table(results: Results) -> dict[str, Any]:
@@ -229,6 +246,18 @@ def beside_table(results: Results) -> dict[str, Any]:
         rows.append(row)
     title = f"Beside success, mean over {', '.join(levels)}"
     return {"title": title, "columns": ["arm", *BESIDE.values()], "rows": rows}
+
+
+def parts_table(results: Results) -> dict[str, Any]:
+    """Success by part of a level: one row a part, one column an arm."""
+    arms = [name for name in ARMS if name in results.scores]
+    rows = []
+    for part in results.parts:
+        found = [results.scores[arm].get(part) for arm in arms]
+        if any(found):
+            rows.append([part, *(f"{estimate(by):.1f}" if by else "" for by in found)])
+    titles = [ARMS[arm].title for arm in arms]
+    return {"title": "Success by part of a level, %", "columns": ["part", *titles], "rows": rows}
 
 
 def _unfinished(results: Results) -> str:
@@ -266,10 +295,11 @@ def experiment_record(results: Results, title: str) -> dict[str, Any]:
     The goal is on the mean under reward `goal`; other records have none.
     """
     columns, rows = table(results)
+    tables = [part for part in (beside_table(results), parts_table(results)) if part["rows"]]
     planned = {level for levels in results.planned.values() for level in levels}
-    has_goal = results.reward == "goal" and (not planned or planned.issuperset(MEAN))
-    wanted = goal(results.scores) if has_goal else {}
-    first = [goal_text(wanted)] if wanted else []
+    has_goal = results.reward == "goal" and (not planned or planned.issuperset(LEVELS))
+    wanted = goal(results.scores, results.family) if has_goal else {}
+    first = [goal_text(wanted, results.family)] if wanted else []
     first += [headline(compare(results.scores, levels_of(results))), _unfinished(results)]
     return {
         "title": title,
@@ -280,7 +310,7 @@ def experiment_record(results: Results, title: str) -> dict[str, Any]:
         "columns": columns,
         "rows": rows,
         "note": _note(results),
-        "tables": [beside_table(results)],
+        "tables": tables,
         "scores": {
             arm: {name: {str(k): v for k, v in by.items()} for name, by in scores.items()}
             for arm, scores in results.scores.items()
@@ -308,7 +338,7 @@ def draw_curves(results: Results, directory: str | os.PathLike[str], name: str) 
         }
         longest = {ARMS[arm].title: curve for arm, curve in arms.items() if arm != "ppo_10x"}
         if longest:
-            title = f"clevr/{level}, reward {results.reward}"
+            title = f"{results.env}/{level}, reward {results.reward}"
             learning_curves(
                 longest, path, title, "success of greedy actions, %", names=ARM_TITLES, levels=still
             )

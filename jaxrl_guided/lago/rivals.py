@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl_guided.lago.config import ARMS
+from jaxrl_guided.lago.families import Family
 from jaxrl_guided.runtime.stats import Estimate, bootstrap, paired_difference
 
 RIVALS = ("ppo", "ppo_same", "ppo_bc", "kickstart", "prior", "random")
@@ -18,14 +19,11 @@ uniform random actions."""
 HEADLINE_RIVAL = "ppo"
 """Compared on each level, too."""
 
+WITH_SAC = ("lago_sac", "sac")
+"""The guided arm with the other learner, and its one rival."""
+
 ONE_RUN = ("prior",)
 """Arms that are one frozen policy, the same for every seed."""
-
-GOAL_POINTS = 12.1
-"""The paper's margin of LaGO over PPO, in points of mean success on CLEVR-Robot."""
-
-GOAL_SEEDS = 10
-"""Fewest seeds that the goal is judged on."""
 
 FEW_SEEDS = 5
 """Fewer seeds decide nothing: their bootstrap interval is hardly wider than their range."""
@@ -70,12 +68,14 @@ class Comparison(NamedTuple):
     """LaGO against a rival in one column.
 
     Attributes:
+      ours: arm of LaGO.
       rival: its arm.
       column: level or mean.
       margin: LaGO − rival in points of success.
       seeds: that the margin is over.
     """
 
+    ours: str
     rival: str
     column: str
     margin: Estimate
@@ -104,7 +104,7 @@ class Comparison(NamedTuple):
         against = " against 1 run" if self.rival in ONE_RUN else ""
         few = "" if self.judged else f", fewer than {FEW_SEEDS}"
         return (
-            f"LaGO is {self.verdict} {ARMS[self.rival].title} on {self.column}: "
+            f"{ARMS[self.ours].title} is {self.verdict} {ARMS[self.rival].title} on {self.column}: "
             f"{self.margin:+.1f} points, {self.seeds} seeds{against}{few}."
         )
 
@@ -115,9 +115,9 @@ def compare(scores: Scores, levels: Sequence[str]) -> list[Comparison]:
     Against PPO it is compared on all of them.
     """
     found = []
-    for rival in RIVALS:
-        on_mean = _compare(scores, rival, "mean")
-        on_levels = [_compare(scores, rival, level) for level in levels]
+    for ours, rival in (*(("lago", rival) for rival in RIVALS), WITH_SAC):
+        on_mean = _compare(scores, ours, rival, "mean")
+        on_levels = [_compare(scores, ours, rival, level) for level in levels]
         if on_mean and rival == HEADLINE_RIVAL:
             on_levels = [on_mean, *on_levels]
         elif on_mean:
@@ -126,21 +126,21 @@ def compare(scores: Scores, levels: Sequence[str]) -> list[Comparison]:
     return found
 
 
-def _compare(scores: Scores, rival: str, column: str) -> Comparison | None:
-    ours, theirs = (scores.get(arm, {}).get(column, {}) for arm in ("lago", rival))
+def _compare(scores: Scores, ours: str, rival: str, column: str) -> Comparison | None:
+    mine, theirs = (scores.get(arm, {}).get(column, {}) for arm in (ours, rival))
     if rival in ONE_RUN and theirs:
         (constant,) = theirs.values()
-        found = excess(ours, constant)
+        found = excess(mine, constant)
     else:
-        found = difference(ours, theirs)
-    return None if found is None else Comparison(rival, column, *found)
+        found = difference(mine, theirs)
+    return None if found is None else Comparison(ours, rival, column, *found)
 
 
 def headline(found: Sequence[Comparison]) -> str:
     """What LaGO is below and what it is not clearly above, or else what it is above."""
     if not found:
         return "No comparison with LaGO is finished yet."
-    judged = [item for item in found if item.judged]
+    judged = [item for item in found if item.judged and item.ours == "lago"]
     if not judged:
         return f"No comparison with LaGO is judged, all have fewer than {FEW_SEEDS} seeds."
     short = [item for item in judged if not item.above]
@@ -156,25 +156,26 @@ def headline(found: Sequence[Comparison]) -> str:
     return " ".join(sentences)
 
 
-def goal(scores: Scores) -> dict[str, Any]:
+def goal(scores: Scores, family: Family) -> dict[str, Any]:
     """The goal in words, LaGO − PPO in points with its interval, and whether it is met.
 
-    `met` is None while a level is missing or there are fewer than `GOAL_SEEDS` seeds.
+    `met` is None while a level is missing or there are fewer seeds than it takes.
     """
     text = (
-        f"Mean success of LaGO at least {GOAL_POINTS} points above PPO at equal environment "
-        "steps, interval above 0"
+        f"Mean success of LaGO at least {family.goal_points} points above PPO at equal "
+        "environment steps, interval above 0"
     )
-    found = _compare(scores, "ppo", "mean")
+    found = _compare(scores, "lago", "ppo", "mean")
     if found is None:
         return {"goal": text, "value": None, "interval": None, "seeds": 0, "met": None}
     margin, seeds = found.margin, found.seeds
-    met = margin.value >= GOAL_POINTS and found.above if seeds >= GOAL_SEEDS else None
+    enough = seeds >= family.goal_seeds
+    met = margin.value >= family.goal_points and found.above if enough else None
     interval = [margin.low, margin.high]
     return {"goal": text, "value": margin.value, "interval": interval, "seeds": seeds, "met": met}
 
 
-def goal_text(found: Mapping[str, Any]) -> str:
+def goal_text(found: Mapping[str, Any], family: Family) -> str:
     """What `goal` has found, in a sentence."""
     if found["value"] is None:
         outcome = "Not judged yet, the mean is incomplete"
@@ -183,6 +184,6 @@ def goal_text(found: Mapping[str, Any]) -> str:
         outcome = {
             True: f"Met: {margin}",
             False: f"Not met: {margin}",
-            None: f"Not judged yet: {margin} with {found['seeds']} of {GOAL_SEEDS} seeds",
+            None: f"Not judged yet: {margin} with {found['seeds']} of {family.goal_seeds} seeds",
         }[found["met"]]
     return f"Goal: {found['goal']}. {outcome}."

@@ -1,6 +1,5 @@
 """The offline stages as the scripts share them: collect Real's expert data, fine-tune the prior."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,7 @@ import numpy as np
 from flax import struct
 
 from jaxrl_guided.envs import dataset
-from jaxrl_guided.envs.clevr import collect as clevr
-from jaxrl_guided.envs.clevr import instructions as clevr_texts
-from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.envs.metaworld import instructions as metaworld_texts
 from jaxrl_guided.lago.actions import from_map, recorded_map
 from jaxrl_guided.lago.artifact import (
     PriorCard,
@@ -24,6 +19,7 @@ from jaxrl_guided.lago.artifact import (
     save_prior,
 )
 from jaxrl_guided.lago.config import DataConfig, PriorConfig
+from jaxrl_guided.lago.families import family_of
 from jaxrl_guided.lago.prior import PyTree, merge_trainable
 from jaxrl_guided.lago.sft import SFT, Rows, SFTState, make_sft, pack_rows
 from jaxrl_guided.runtime.checkpoint import Checkpointer, content_hash
@@ -39,17 +35,13 @@ LEARNED_LEVEL = "real"
 """The one level of which anything is learned offline; the others test generalisation."""
 
 
-HORIZONS = {"clevr": 50, "metaworld": 100}
-"""Longest episode of each environment family whose experts are scripted."""
-
-
 def collect_data(
     config: DataConfig, horizon: int, path: PathLike, family: str = "clevr"
 ) -> Episodes:
     """Collects the scripted expert's rollouts into the new dataset directory `path`.
 
     Args:
-      family: of environments, one of `HORIZONS`.
+      family: of environments.
     """
     with ProgressBar("collect", config.episodes, unit="episodes") as bar:
 
@@ -57,49 +49,30 @@ def collect_data(
             del total
             bar.update(done)
 
-        collect = _collect_metaworld if family == "metaworld" else _collect_clevr
-        episodes = collect(config, horizon, progress)
+        episodes = family_of(family).collect(
+            config.level,
+            config.episodes,
+            config.seed,
+            horizon=horizon,
+            random_fraction=config.random_fraction,
+            progress=progress,
+        )
     episodes.save(path)
     return episodes
 
 
-def _collect_clevr(
-    config: DataConfig, horizon: int, progress: Callable[[int, int], None]
-) -> Episodes:
-    return clevr.collect(
-        clevr_texts.instruction_set(config.level),
-        config.episodes,
-        jax.random.key(config.seed),
-        num_envs=min(512, config.episodes),
-        horizon=horizon,
-        random_fraction=config.random_fraction,
-        progress=progress,
-    )
+def load_data(path: PathLike, env: str | None = None) -> Episodes:
+    """Reads what priors and cloned policies learn from.
 
-
-def _collect_metaworld(
-    config: DataConfig, horizon: int, progress: Callable[[int, int], None]
-) -> Episodes:
-    from jaxrl_guided.envs.metaworld.collect import collect  # an extra
-
-    return collect(
-        config.level,
-        config.episodes,
-        config.seed,
-        horizon=horizon,
-        random_fraction=config.random_fraction,
-        progress=progress,
-    )
-
-
-def load_data(path: PathLike, env: str = "clevr") -> Episodes:
-    """Reads what priors and cloned policies of the environment family `env` learn from.
+    Args:
+      env: family of environments that it must be of; None for any that has instructions.
 
     Raises:
       UserError: missing, damaged, of another environment or level, or without expert steps.
     """
     with validation():
         episodes = dataset.load(path, env)
+        family_of(str(episodes.metadata.get("env")))
     check_learned_level(episodes.metadata.get("level"), f"dataset {path}")
     _check_contents(episodes, f"dataset {path}")
     return episodes
@@ -118,7 +91,7 @@ def _check_contents(episodes: Episodes, where: str) -> None:
         raise UserError(f"{where} must have observations f32[M, d]")
     if not actions.contains(episodes.actions):
         raise UserError(f"{where} has actions out of {actions.range}")
-    texts, _ = _learned_texts(meta["env"])
+    texts = family_of(meta["env"]).instructions(LEARNED_LEVEL).texts
     for name, values, most in (
         ("instruction", episodes.instruction, len(texts) - 1),
         ("lengths", episodes.lengths, meta["horizon"]),
@@ -129,15 +102,6 @@ def _check_contents(episodes: Episodes, where: str) -> None:
         raise UserError(f"{where} has observations that are not finite")
     if not episodes.is_expert.any():
         raise UserError(f"{where} holds no step of the expert, so that nothing can be learned")
-
-
-def _learned_texts(env: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """The texts of level Real of an environment's family, and `bool[I]` which are held out."""
-    if env.startswith("metaworld/"):
-        real = metaworld_texts.instruction_set(LEARNED_LEVEL)
-        return real.texts, real.held_out
-    others = clevr_texts.instruction_set(LEARNED_LEVEL)
-    return others.texts, others.held_out
 
 
 def check_learned_level(level: str | None, where: str) -> None:
@@ -151,10 +115,7 @@ def check_learned_level(level: str | None, where: str) -> None:
 
 def load_trained(path: PathLike, env: str = "clevr") -> TrainedPrior:
     """A saved prior with its backbone, for the actions of the environment family `env`."""
-    action_map = ACTION_MAP
-    if env == "metaworld":
-        from jaxrl_guided.envs.metaworld.env import ACTION_MAP as action_map  # an extra
-    card, prior, tokenizer = load_prior(path, action_map)
+    card, prior, tokenizer = load_prior(path, family_of(env).action_map())
     return TrainedPrior(card.spec, prior, tokenizer, card.training["expert_steps"])
 
 
@@ -180,8 +141,8 @@ def train_prior(
     if Path(path).exists():
         raise UserError(f"prior directory {path} exists; choose another or remove it")
     check_learned_level(episodes.metadata["level"], "the dataset")
-    texts, kept = _learned_texts(episodes.metadata["env"])
-    held_out = kept[episodes.instruction]
+    learned = family_of(episodes.metadata["env"]).instructions(LEARNED_LEVEL)
+    held_out = learned.held_out[episodes.instruction]
     states = np.asarray(episodes.observations)
     fields: dict[str, Any] = {
         "state_size": states.shape[-1],
@@ -199,7 +160,7 @@ def train_prior(
         train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out, config.history)
         eval_rows = pack_rows(episodes, config.sft.row_steps, held_out, config.history)
     eval_rows = _sample_rows(eval_rows, config.sft.eval_rows)
-    tokens, length = (jnp.asarray(x) for x in tokenizer.encode(texts))
+    tokens, length = (jnp.asarray(x) for x in tokenizer.encode(learned.texts))
     sft = make_sft(spec, config.sft)
     state, fixed = sft.init(prior)
     progress = _Progress(

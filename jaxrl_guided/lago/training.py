@@ -1,24 +1,65 @@
-"""PPO on a level of instructions, with a prior or without, for all seeds of a cell."""
+"""PPO or SAC on a level of instructions, with a prior or without, for all seeds of a cell."""
 
+import contextlib
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl_guided.envs.clevr.instructions import instruction_set
+from jaxrl_guided.envs.types import HostSide, PyTree, VectorEnv
 from jaxrl_guided.lago.artifact import TrainedPrior, freeze
-from jaxrl_guided.lago.config import OnlineConfig
+from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
-from jaxrl_guided.lago.judge import judge_policy, level_env, make_network
+from jaxrl_guided.lago.judge import level_env, make_network, make_soft, open_judge
 from jaxrl_guided.lago.prior import PriorSpec
-from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, make_ppo
+from jaxrl_guided.learners.on_host import make_chunk_on_host
+from jaxrl_guided.learners.ppo import PPO, Policy, make_ppo
+from jaxrl_guided.learners.sac import SAC, make_sac
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import Chunk, make_chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A learner on a level for any seeds, and its compiled loop.
+
+    Attributes:
+      learner: of one seed.
+      chunk: of all seeds; its second argument is `(frozen prior or None,)`.
+      host: of the environments, where the host steps them.
+    """
+
+    learner: PPO | SAC
+    chunk: Chunk
+    host: HostSide | None = None
+
+    def init(self, config: OnlineConfig, frozen: FrozenPrior | None) -> Any:
+        """States of all seeds."""
+        keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
+        if isinstance(self.learner, PPO):
+            return jax.vmap(self.learner.init)(keys)
+        return jax.vmap(self.learner.init, in_axes=(0, None))(keys, frozen)
+
+    def restore(self, state: Any) -> None:
+        """Brings environments that the host steps to where a learner's state says."""
+        if self.host is not None:
+            self.host.restore(state.env_state, state.obs)
+
+    def plan(self, config: OnlineConfig) -> Plan:
+        """The whole run of an arm."""
+        return Plan(
+            f"{config.level}-{config.reward}-{config.arm}",
+            self.learner.config.iterations,
+            self.learner.config.steps_at,
+            config.eval.curve_points,
+            "success",
+        )
 
 
 def train_policies(
@@ -27,65 +68,87 @@ def train_policies(
     stop: StopFlag,
     start: Policy | None,
     prior: TrainedPrior | None,
-    frozen: FrozenPrior | None,
     clock: Clock,
-) -> tuple[Policy, dict[str, Any]]:
-    """The policies of all seeds after training, and the curve."""
-    ppo, chunk = make_program(config, prior if frozen is not None else None)
-    state = init_states(ppo, config)
-    if start is not None:
-        state = dataclasses.replace(state, policy=start)
-    plan = plan_of(config, ppo)
+) -> tuple[PyTree, dict[str, Any]]:
+    """The policies of all seeds after training, and the curve.
 
-    def judge(state: Any) -> list[float]:
-        return judge_policy(config, state.policy, config.level, curve=True)["success"]
-
-    with Checkpointer(run.checkpoints, config.used()) as checkpoints:
+    Args:
+      start: policies of PPO to start from.
+      prior: guides; None without guidance.
+    """
+    frozen = freeze_prior(config, config.level, prior) if prior is not None else None
+    with (
+        open_program(config, prior) as program,
+        open_judge(config, config.level, curve=True) as judge,
+        Checkpointer(run.checkpoints, config.used()) as checkpoints,
+    ):
+        state = program.init(config, frozen)
+        if start is not None:
+            state = dataclasses.replace(state, policy=start)
+        plan = program.plan(config)
         state, curve = train_in_segments(
-            plan, chunk, state, judge, run, checkpoints, stop, clock, frozen
+            plan,
+            program.chunk,
+            state,
+            lambda state: judge(state.policy)["success"],
+            run,
+            checkpoints,
+            stop,
+            clock,
+            (frozen,),
+            program.restore,
         )
-    return state.policy, {"steps": ppo.config.steps_at(ppo.config.iterations), "curve": curve}
+    return state.policy, {"steps": plan.steps_at(plan.iterations), "curve": curve}
 
 
-def plan_of(config: OnlineConfig, ppo: PPO) -> Plan:
-    """The whole run of an arm."""
-    return Plan(
-        f"{config.level}-{config.reward}-{config.arm}",
-        ppo.config.iterations,
-        ppo.config.steps_at,
-        config.eval.curve_points,
-        "success",
-    )
-
-
-def init_states(ppo: PPO, config: OnlineConfig) -> Any:
-    """States of all seeds."""
-    return jax.vmap(ppo.init)(jnp.stack([jax.random.key(seed) for seed in config.seeds]))
-
-
-def freeze_prior(level: str, prior: TrainedPrior) -> FrozenPrior:
+def freeze_prior(config: OnlineConfig, level: str, prior: TrainedPrior) -> FrozenPrior:
     """The prior with the texts of a level."""
-    return freeze(prior.spec, prior.prior, prior.tokenizer, instruction_set(level).texts)
+    texts = config.family.instructions(level).texts
+    return freeze(prior.spec, prior.prior, prior.tokenizer, texts)
 
 
-def ppo_config(config: OnlineConfig) -> PPOConfig:
-    """PPO with the arm's budget."""
-    return dataclasses.replace(config.ppo, total_steps=config.total_steps)
-
-
-def make_program(config: OnlineConfig, prior: TrainedPrior | None) -> tuple[PPO, Chunk]:
-    """PPO on the level for any number of seeds, and its compiled loop; guided with a prior."""
+@contextlib.contextmanager
+def open_program(config: OnlineConfig, prior: TrainedPrior | None) -> Iterator[Program]:
+    """The learner of an arm with its budget, guided with a prior; closes its environments."""
     # All that decides the program: arms that share it are compiled once.
-    shared = dataclasses.replace(config, arm="ppo", seeds=(0,), ppo=ppo_config(config))
-    return _program(shared, None if prior is None else (prior.spec, config.arm_guidance))
+    shared = dataclasses.replace(config, seeds=(0,))
+    if ARMS[config.arm].algorithm == "sac":
+        steps = dataclasses.replace(config.sac, total_steps=config.total_steps)
+        shared = dataclasses.replace(shared, arm="sac", sac=steps)
+    else:
+        budget = dataclasses.replace(config.ppo, total_steps=config.total_steps)
+        shared = dataclasses.replace(shared, arm="ppo", ppo=budget)
+    guided = None if prior is None else (prior.spec, config.arm_guidance)
+    if not config.on_host:
+        yield _program(shared, guided)
+        return
+    num_envs, members = _num_envs(shared), len(config.seeds)
+    env = level_env(shared, shared.level, num_envs, members=members)
+    with contextlib.closing(env):
+        learner = _learner(shared, env, guided)
+        yield Program(learner, make_chunk_on_host(env, learner), env.host)
 
 
 @functools.lru_cache(maxsize=4)
-def _program(
-    config: OnlineConfig, guided: tuple[PriorSpec, GuidanceConfig] | None
-) -> tuple[PPO, Chunk]:
-    env = level_env(config, config.level, config.ppo.num_envs)
-    network = make_network(config, config.level, env)
+def _program(config: OnlineConfig, guided: tuple[PriorSpec, GuidanceConfig] | None) -> Program:
+    learner = _learner(config, level_env(config, config.level, _num_envs(config)), guided)
+
+    def iterate(state: Any, frozen: PyTree) -> Any:
+        return learner.iterate(state, *frozen)
+
+    return Program(learner, make_chunk(jax.vmap(iterate, in_axes=(0, None))))
+
+
+def _num_envs(config: OnlineConfig) -> int:
+    return config.sac.num_envs if config.arm == "sac" else config.ppo.num_envs
+
+
+def _learner(
+    config: OnlineConfig,
+    env: VectorEnv,
+    guided: tuple[PriorSpec, GuidanceConfig] | None,
+) -> PPO | SAC:
     guidance = make_guidance(*guided) if guided is not None else None
-    ppo = make_ppo(env, network, config.ppo, guidance)
-    return ppo, make_chunk(jax.vmap(ppo.iterate, in_axes=(0, None)))
+    if config.arm == "sac":
+        return make_sac(env, make_soft(config, config.level), config.sac, guidance)
+    return make_ppo(env, make_network(config, config.level), config.ppo, guidance)

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.guidance import GuidanceConfig
-from jaxrl_guided.lago.presets import FULL
+from jaxrl_guided.lago.presets import FULL, METAWORLD
 from jaxrl_guided.learners.ppo import PPOConfig
 
 TUNING_SEEDS = tuple(range(1000, 1005))
@@ -72,3 +72,25 @@ def _bc_trials() -> dict[str, OnlineConfig]:
 
 
 TRIALS = _ppo_trials() | _lago_trials() | _bc_trials()
+
+
+def _metaworld_trials() -> dict[str, OnlineConfig]:
+    def trial(arm: str) -> OnlineConfig:
+        settings = METAWORLD.settings(arm)
+        judged = dataclasses.replace(settings.eval, episodes=100)
+        return dataclasses.replace(
+            settings, seeds=TUNING_SEEDS, judge_levels=("real-heldout",), eval=judged
+        )
+
+    found, plain, guided = {}, trial("ppo"), trial("lago")
+    for rate, scaled in itertools.product((3e-4, 1e-3), (True, False)):
+        ppo = dataclasses.replace(plain.ppo, learning_rate=rate, scale_reward=scaled)
+        name = f"ppo-lr{rate}{'' if scaled else '-unscaled'}"
+        found[name] = dataclasses.replace(plain, ppo=ppo)
+    for beta in (0.1, 0.3, 1.0):
+        guidance = dataclasses.replace(guided.guidance, beta=beta)
+        found[f"lago-beta{beta}"] = dataclasses.replace(guided, guidance=guidance)
+    return found
+
+
+METAWORLD_TRIALS = _metaworld_trials()

@@ -1,7 +1,6 @@
 """Judging the policies of a training run on episodes that training never sees."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,13 @@ import numpy as np
 
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.build import Job
-from jaxrl_guided.learners.evaluate import Act, EpisodeResults, evaluate, uniform_action
+from jaxrl_guided.learners.evaluate import (
+    Act,
+    EpisodeResults,
+    evaluate,
+    in_rounds,
+    uniform_action,
+)
 from jaxrl_guided.learners.job_config import EVALUATION_SEED
 from jaxrl_guided.learners.on_host import make_evaluation_on_host
 from jaxrl_guided.runtime.mesh import replicated
@@ -82,13 +87,8 @@ def _player(
     else:
         program = make_evaluation_on_host(env, act, max_steps, memory)
 
-    def play(policies: PyTree) -> Any:
-        key = jax.random.key(EVALUATION_SEED)
-        rounds = math.ceil(episodes / env.num_envs)
-        found = [program(policies, jax.random.fold_in(key, i) if i else key) for i in range(rounds)]
-        return jax.tree.map(lambda *x: np.concatenate(x, axis=1)[:, :episodes], *found)
-
-    return play
+    play = in_rounds(program, env.num_envs, episodes)
+    return lambda policies: play(policies, jax.random.key(EVALUATION_SEED))
 
 
 def reports_success(env: VectorEnv) -> bool:

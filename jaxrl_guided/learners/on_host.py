@@ -81,12 +81,13 @@ def make_chunk_on_host(env: VectorEnv, learner: PPO | SAC, max_iterations: int =
     return Chunk(run, max_iterations)
 
 
-def make_stepper(env: VectorEnv, decide: Decide, record: Record) -> Stepper:
+def make_stepper(env: VectorEnv, decide: Decide, record: Record, axes: PyTree = 0) -> Stepper:
     """A step of the environments of all members.
 
     Args:
       decide: `(fixed, carry) -> (carry, action [N, …])`, of one member.
       record: `(fixed, carry, kept, TimeStep) -> (carry, kept)`.
+      axes: of the members in `fixed`, as `vmap` has it.
 
     Returns:
       `(clock, fixed, env_state, carry, kept) -> (env_state, carry, kept)`; `kept` is donated.
@@ -100,8 +101,8 @@ def make_stepper(env: VectorEnv, decide: Decide, record: Record) -> Stepper:
         env_state, step = host.advance(env_state, action, outcome)
         return env_state, *record(fixed, carry, kept, step)
 
-    decide_all = jax.jit(jax.vmap(decide))
-    after_all = jax.jit(jax.vmap(after), donate_argnums=4)
+    decide_all = jax.jit(jax.vmap(decide, in_axes=(axes, 0)))
+    after_all = jax.jit(jax.vmap(after, in_axes=(axes, 0, 0, 0, 0, 0)), donate_argnums=4)
 
     def step(
         clock: int, fixed: PyTree, env_state: PyTree, carry: PyTree, kept: PyTree
@@ -114,13 +115,19 @@ def make_stepper(env: VectorEnv, decide: Decide, record: Record) -> Stepper:
 
 
 def make_evaluation_on_host(
-    env: VectorEnv, act: Act, max_steps: int, memory: PyTree = ()
+    env: VectorEnv,
+    act: Act,
+    max_steps: int,
+    memory: PyTree = (),
+    until_success: bool = False,
+    axes: PyTree = 0,
 ) -> Callable[[PyTree, jax.Array], EpisodeResults]:
     """`(policies [members, …], key) -> EpisodeResults [members, N]`, those of `evaluate`.
 
     Args:
       act: `(policy, memory, key, obs [N, …]) -> (memory, action [N, …])`, of one member.
-      max_steps, memory: see `evaluate`.
+      max_steps, memory, until_success: see `evaluate`.
+      axes: of the members in `policies`, as `vmap` has it.
     """
     assert env.host is not None
     host = env.host
@@ -131,7 +138,8 @@ def make_evaluation_on_host(
     def record(
         policy: PyTree, carry: PyTree, results: EpisodeResults, after: TimeStep
     ) -> tuple[PyTree, EpisodeResults]:
-        return evaluation_parts(lambda *rest: act(policy, *rest))[1](carry, results, after)
+        parts = evaluation_parts(lambda *rest: act(policy, *rest), until_success)
+        return parts[1](carry, results, after)
 
     def start(key: jax.Array) -> PyTree:
         # Each member its own: what vmap does not see as theirs would be done once for all.
@@ -139,7 +147,7 @@ def make_evaluation_on_host(
         return jax.vmap(lambda key: start_evaluation(env, key, memory))(keys)
 
     start_all = jax.jit(start)
-    step = make_stepper(env, decide, record)
+    step = make_stepper(env, decide, record, axes)
 
     def run(policies: PyTree, key: jax.Array) -> EpisodeResults:
         env_state, carry, results = start_all(key)

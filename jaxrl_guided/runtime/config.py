@@ -300,6 +300,11 @@ class ConfigFlags(Generic[T]):
         """Name of the chosen preset."""
         return str(self.flag_values["preset"].value)
 
+    def prefer(self, preset: str) -> None:
+        """Makes another preset the one that is chosen where the command line names none."""
+        if not self.flag_values["preset"].present:
+            self.flag_values["preset"].value = preset
+
     def build(self, base: Callable[[T], T] | None = None) -> T:
         """The chosen preset with the command line's overrides, validated by its constructors.
 

@@ -27,6 +27,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("place")
     expert_episodes(env="clevr/real").save(root / "data")
     expert_episodes(env="metaworld/real").save(root / "metaworld_data")
+    expert_episodes(env="gym/CartPole-v1").save(root / "other_data")
     easy = expert_episodes(env="clevr/easy")
     easy = dataclasses.replace(easy, metadata=easy.metadata | {"level": "easy"})
     easy.save(root / "easy_data")
@@ -95,9 +96,9 @@ CASES = [
     ([*COLLECT, "--config.episode=3"], r"Unknown command line flag 'config.episode'"),
     ([*PPO, "--config.env=mars"], r"unknown 'mars/real'"),
     ([*PPO, "--config.level=medium"], r"--config.level: .*unknown 'clevr/medium'"),
-    ([*PPO, "--config.arm=sac"], r"--config.arm: arm must be one of .*gated, not 'sac'"),
+    ([*PPO, "--config.arm=dqn"], r"--config.arm: arm must be one of .*lago_sac, not 'dqn'"),
     ([*PPO, "--config.reward=sparse"], r"--config.reward.*must be one of goal, distance"),
-    ([*LAGO, "--config.arms=ppo,sac"], r"--config.arms: .* not 'sac'"),
+    ([*LAGO, "--config.arms=ppo,dqn"], r"--config.arms: .* not 'dqn'"),
     ([*LAGO, "--config.pairs=real"], r"reward must be one of goal, distance, not ''"),
     ([*LAGO, "--config.pairs=medium:goal"], r"unknown 'clevr/medium'"),
     ([*LAGO, "--config.prior.backbone.name=gpt5"], r"'gpt5' is neither a path nor nano or smollm2"),
@@ -174,7 +175,7 @@ CASES = [
     ([*PRIOR, "--backbone=empty"], r"empty: has neither config.json nor a .gguf file"),
     ([*PRIOR, "--backbone=safetensors"], r"model.safetensors: truncated or corrupt"),
     ([*PRIOR, "--backbone=gguf/tiny.gguf"], r"tiny.gguf: truncated or corrupt GGUF file"),
-    ([*PRIOR, "--data=metaworld_data"], r"of 'metaworld/real', but 'clevr/…' is needed"),
+    ([*PRIOR, "--data=other_data"], r"env must be out of clevr, metaworld, not 'gym'"),
     ([*PRIOR, "--data=easy_data"], NOT_REAL),
     ([*PRIOR, "--data=nothing"], r"nothing: is no dataset directory"),
     (PRIOR[:-1], r"--data must be given"),

@@ -10,9 +10,10 @@ import time
 import pytest
 from PIL import Image
 
+from jaxrl_guided.envs.metaworld.tasks import CATEGORIES
 from jaxrl_guided.lago.cell import cell_identity
 from jaxrl_guided.lago.config import ARMS
-from jaxrl_guided.lago.presets import FULL, SMOKE
+from jaxrl_guided.lago.presets import FULL, METAWORLD_SMOKE, PRESETS, SMOKE
 from jaxrl_guided.lago.sources import Sources
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import to_dict
@@ -30,7 +31,7 @@ def test_help_says_what_it_is_for_and_lists_its_flags(name, tmp_path):
     uses_run_dir = name in scripts.WITH_RUN_DIR
     assert ("--run_dir" in result.stdout) == uses_run_dir
     if name in ("collect", "train_prior", "train_online", "evaluate", "lago"):
-        assert "--preset: <demo|smoke|full|full_30>" in result.stdout
+        assert f"--preset: <{'|'.join(PRESETS)}>:" in result.stdout
         assert "--config." in result.stdout
     assert not list(tmp_path.iterdir())
 
@@ -102,6 +103,29 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
     with Image.open(tmp_path / "pictures" / "episode.gif") as picture:
         assert picture.n_frames == 2
+
+
+@pytest.mark.slow
+def test_the_main_job_on_meta_world(tmp_path):
+    """Everything once; its family, and its preset, may be said in either way, if they agree."""
+    where = ("--preset=metaworld_smoke", "--run_dir=runs/x")
+    text = scripts.run(tmp_path, "lago", "--env=metaworld", *where).stdout
+    assert "## LaGO on Meta-World, reward 'goal'" in text
+    record = files.read_json(tmp_path / "runs/x/summary.json")["goal"]
+    assert [row[0] for row in record["rows"]] == [ARMS[x].title for x in METAWORLD_SMOKE.arms]
+    parts = [row[0] for row in record["tables"][1]["rows"]]
+    assert parts == [f"hard-{task}" for task in CATEGORIES["hard"]]
+    evaluated = ("--online=runs/x/cells/hard-goal-lago_sac-0", "--levels=hard-soccer,reach")
+    assert "metaworld/reach" in scripts.run(tmp_path, "evaluate", *evaluated, "--episodes=2").stdout
+    acting = ("--preset=metaworld_smoke", "--prior=runs/x/prior", "--levels=hard-hammer")
+    scripts.run(tmp_path, "evaluate", *acting, "--episodes=2")
+
+
+def test_another_family_than_that_of_the_preset_is_refused(capsys):
+    assert scripts.call("lago", "--env=metaworld", "--preset=smoke") == 2
+    assert (
+        "--env=metaworld differs from --preset=smoke, which is of clevr" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow

@@ -1,12 +1,16 @@
 """Fixtures shared by the tests of LaGO."""
 
+import dataclasses
+
 import jax
 import pytest
 
 from jaxrl_guided.envs import registry
 from jaxrl_guided.envs.clevr.instructions import LEVELS
+from jaxrl_guided.lago.families import FAMILIES
 from jaxrl_guided.lago.prior import encode_texts
-from tests.lago.toy_env import make_aim, make_toy
+from tests.lago.toy_env import AIM_MAP, make_aim, make_toy
+from tests.lago.toy_host import make_held
 from tests.lago.toys import small_prior, toy_texts
 
 
@@ -35,7 +39,14 @@ def scored_prior(request):
 
 @pytest.fixture
 def toy_family(monkeypatch):
-    """Environments `toy/LEVEL` and `aim/LEVEL`, for the length of a test."""
-    for name, make in (("toy", make_toy), ("aim", make_aim)):
-        family = registry._Family(make, lambda: LEVELS, lambda level: level in LEVELS, False)
+    """Environments `toy/LEVEL`, `aim/LEVEL` and `held/LEVEL`, for the length of a test.
+
+    The last ones are stepped by the host. Texts are those of CLEVR-Robot.
+    """
+    for name, make in (("toy", make_toy), ("aim", make_aim), ("held", make_held)):
+        on_host = name == "held"
+        family = registry._Family(make, lambda: LEVELS, lambda level: level in LEVELS, on_host)
         monkeypatch.setitem(registry._FAMILIES, name, family)
+        actions = FAMILIES["clevr"].action_map if name == "toy" else lambda: AIM_MAP
+        ours = dataclasses.replace(FAMILIES["clevr"], action_map=actions)
+        monkeypatch.setitem(FAMILIES, name, ours)

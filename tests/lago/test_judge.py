@@ -34,8 +34,7 @@ def first_instructions(level=LEVEL, curve=False, episodes=EPISODES):
 
 def constant_policy(config, actions):
     """Policies, one a seed, that are almost certain of an action whatever they see."""
-    env = judge.level_env(config, LEVEL, 1)
-    params = judge.make_network(config, LEVEL, env).init(jax.random.key(0))
+    params = judge.make_network(config, LEVEL).init(jax.random.key(0))
     params = jax.tree.map(jnp.zeros_like, params)
 
     def fill(action):
@@ -84,18 +83,19 @@ def test_a_policy_is_judged_as_its_actions_deserve():
 
 def test_curves_have_episodes_of_their_own():
     config = online_config()
-    found = judge.judge_policy(config, constant_policy(config, [3]), LEVEL, curve=True)
+    with judge.open_judge(config, LEVEL, curve=True) as found:
+        success = found(constant_policy(config, [3, 39]))["success"]
     instructions = first_instructions(curve=True, episodes=config.eval.curve_episodes)
-    assert found["success"] == [np.mean(right_action(instructions) == 3)]
+    assert success == [np.mean(right_action(instructions) == action) for action in (3, 39)]
 
 
 def test_arms_and_seeds_share_one_program():
     config = online_config()
     judge.judge_policy(config, constant_policy(config, [3, 39]), LEVEL)
-    before = judge._policy_program.cache_info().misses
+    before = judge._policy_player.cache_info().misses
     other = online_config(arm="ppo_bc", seeds=(5, 6))
     judge.judge_policy(other, constant_policy(config, [1, 2]), LEVEL)
-    assert judge._policy_program.cache_info().misses == before
+    assert judge._policy_player.cache_info().misses == before
 
 
 def test_random_actions_find_what_chance_finds():
@@ -206,7 +206,7 @@ def test_features_have_the_configured_size_and_each_text_is_read_once(monkeypatc
     config = online_config(level="hard", **options)
     plain = dataclasses.replace(config, feature_components=None)
     for settings in (config, plain):
-        judge.make_network(settings, "hard", judge.level_env(config, "hard", 1))
+        judge.make_network(settings, "hard")
     judge._features.cache_clear()
     texts = instruction_set("hard").texts
     real = instruction_set("real").texts

@@ -11,17 +11,19 @@ from absl import flags
 from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import (
     ARMS,
-    HARD_FAMILIES,
+    PPO_ARMS,
     AloneConfig,
     DataConfig,
     LagoConfig,
     OnlineConfig,
+    check_level,
 )
-from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS, SMOKE
-from jaxrl_guided.lago.report import MEAN
+from jaxrl_guided.lago.families import FAMILIES, LEVELS
+from jaxrl_guided.lago.presets import DEMO, FULL, METAWORLD, PRESETS, SMOKE
 from jaxrl_guided.lago.rivals import FEW_SEEDS
 from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
 from jaxrl_guided.learners.evaluate import EvaluationConfig
+from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime.config import from_dict, to_dict
 
@@ -33,13 +35,15 @@ def test_every_preset_survives_json_and_its_levels_exist(name):
     for cell in preset.cells().values():
         assert from_dict(OnlineConfig, json.loads(json.dumps(to_dict(cell)))) == cell
         for level in cell.eval_levels:
-            make(f"{cell.env}/{level}", reward=cell.reward, horizon=cell.horizon)
+            check_level(cell.env, level)
+            if not cell.on_host:
+                make(f"{cell.env}/{level}", reward=cell.reward, horizon=cell.horizon)
 
 
 def test_the_cells_of_the_reported_experiment():
     cells = FULL.cells()
-    learning = [name for name, arm in ARMS.items() if arm.learns]
-    assert len(cells) == 6 * (2 * (len(learning) - 1) + 5 + len(ARMS) - len(learning))
+    learning = [name for name in PPO_ARMS if ARMS[name].learns]
+    assert len(cells) == 6 * (2 * (len(learning) - 1) + 5 + len(PPO_ARMS) - len(learning))
     assert "real-goal-lago-0_1_2_3_4" in cells
     assert "hard-goal-ppo_10x-8_9" in cells
     assert "rephrase-distance-prior-0_1_2_3_4_5_6_7_8_9" in cells
@@ -99,16 +103,23 @@ def test_steps_and_evaluation_levels_of_an_arm():
     assert cell("easy", "kickstart").total_steps == 100_000
     assert cell("easy", "ppo_10x").total_steps == 1_000_000
     assert cell("real", "prior").total_steps == 0
-    assert cell("hard", "ppo").eval_levels == HARD_FAMILIES
+    assert cell("hard", "ppo").eval_levels == FAMILIES["clevr"].parts["hard"]
     assert cell("rephrase", "ppo").eval_levels == ("rephrase",)
+    theirs = {arm: dataclasses.replace(METAWORLD.online, arm=arm) for arm in ("ppo", "sac")}
+    assert [cell.total_steps for cell in theirs.values()] == [500_000, 200_000]
+    easy = dataclasses.replace(theirs["sac"], level="easy")
+    assert easy.total_steps == 200_000
+    assert dataclasses.replace(easy, easy_steps=1_000).total_steps == 1_000
+    assert len(theirs["ppo"].eval_levels) == 10
+    assert "easy-reach-wall" in easy.eval_levels
 
 
 def test_demo_and_full_compare_with_at_least_three_seeds():
     assert len(DEMO.seeds) >= FEW_SEEDS >= 3
     assert FULL.seeds == tuple(range(10))
-    assert set(FULL.arms) == set(SMOKE.arms) == set(ARMS)
-    assert set(DEMO.arms) == set(ARMS) - {"ppo_10x", "ppo_same", "kickstart", "gated"}
-    assert {pair.partition(":")[0] for pair in FULL.pairs} == set(MEAN)
+    assert set(FULL.arms) == set(SMOKE.arms) == set(PPO_ARMS)
+    assert set(DEMO.arms) == set(PPO_ARMS) - {"ppo_10x", "ppo_same", "kickstart", "gated"}
+    assert {pair.partition(":")[0] for pair in FULL.pairs} == set(LEVELS)
     assert set(DEMO.pairs) <= set(FULL.pairs)
 
 
@@ -128,7 +139,13 @@ def test_trials_see_real_alone_and_seeds_of_their_own():
     [
         ({"level": "medium"}, "unknown 'clevr/medium'; choose one of clevr/real"),
         ({"env": "mars"}, "unknown 'mars/real'"),
-        ({"arm": "sac"}, "arm must be one of random, bc, prior, .*, not 'sac'"),
+        ({"arm": "dqn"}, "arm must be one of random, bc, prior, .*, not 'dqn'"),
+        ({"env": "gymnax"}, "unknown 'gymnax/real'"),
+        ({"env": "metaworld", "reward": "distance"}, "reward must be one of goal, not 'distance'"),
+        (
+            {"sac": SACConfig(100_000, demo_share=0.5)},
+            "sac.demo_share must be 0: no arm has demonstrations",
+        ),
         ({"reward": "sparse"}, "reward must be one of goal, distance, not 'sparse'"),
         ({"seeds": ()}, "seeds must be different numbers from 0"),
         ({"seeds": (1, 1)}, "seeds must be different"),
@@ -159,7 +176,7 @@ def test_an_online_run_that_makes_no_sense_is_refused(changes, message):
         ({"pairs": ("medium:goal",)}, "unknown 'clevr/medium'"),
         ({"pairs": ()}, "pairs must not be empty"),
         ({"arms": ()}, "arms must not be empty"),
-        ({"arms": ("ppo", "sac")}, "arms must be out of .*, not 'sac'"),
+        ({"arms": ("ppo", "dqn")}, "arms must be out of .*, not 'dqn'"),
         ({"seeds": (0, 0)}, "seeds must be different"),
         ({"seeds_per_cell": 0}, "seeds_per_cell must be at least 1"),
         ({"alone": AloneConfig(learning_rate=-1.0)}, "alone: ppo.learning_rate must be positive"),

@@ -64,9 +64,9 @@ def test_a_cell_depends_on_what_its_arm_reads_and_on_nothing_else():
     other = GuidanceConfig(beta=7.0)
     rebuilt = {arm: online_config(arm=arm, guidance=other) for arm in ARMS}
     after = {cell.id: cell.hash for cell in grid.make_cells(rebuilt, READ)}
-    assert changed(after) == {"lago", "kickstart", "gated"}
+    assert changed(after) == {"lago", "kickstart", "gated", "lago_sac"}
 
-    assert changed(hashes(prior="other")) == {"prior", "lago", "kickstart", "gated"}
+    assert changed(hashes(prior="other")) == {"prior", "lago", "kickstart", "gated", "lago_sac"}
     assert changed(hashes(data="other")) == {"bc", "ppo_bc"}
     assert changed(hashes()) == set()
 

@@ -15,6 +15,7 @@ from jaxrl_guided.lago.report import (
     draw_curves,
     experiment_record,
     gather,
+    parts_table,
     table,
     trials_record,
 )
@@ -32,7 +33,7 @@ def cell(arm, level, success, seeds=(0, 1), reward="goal", curve=None, steps=100
     final = success if isinstance(success, dict) else {level: success}
     factors = {"success": 1, "return": 10, "sampled_success": 0.5, "success_at_end": 0.25}
     return {
-        "config": {"arm": arm, "level": level, "reward": reward},
+        "config": {"env": "clevr", "arm": arm, "level": level, "reward": reward},
         "final": {
             column: {name: [factor * x for x in v] for name, factor in factors.items()}
             for column, v in final.items()
@@ -131,8 +132,12 @@ def test_an_arm_that_is_one_run_has_no_interval_and_is_no_pair():
     results = gather(records, "goal")
     assert results.scores["prior"]["mean"] == pytest.approx({4: 0.25})
     _, rows = table(results)
-    values = ["30.0", "20.0", "30.0", "20.0", "25.0", *["20.0"] * 4]
+    values = ["30.0", "20.0", "30.0", "20.0", "25.0"]
     assert rows[0] == ["prior as controller", *values, "100", "0", "1 run"]
+    found = parts_table(results)
+    assert found["columns"] == ["part", "prior as controller", "LaGO"]
+    own = f"{estimate({0: 0.4, 1: 0.5, 2: 0.9}):.1f}"
+    assert found["rows"] == [[name, "20.0", own] for name in FAMILIES]
     # LaGO has 40, 50 and 90 on every level, so the ends are those of its own resamples.
     (answer,) = answers(results)
     own = estimate({0: 0.4, 1: 0.5, 2: 0.9})

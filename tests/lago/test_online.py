@@ -1,5 +1,6 @@
 """An arm from start to table: every kind once, exact resume, its policy on disk, and bad input."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -9,6 +10,7 @@ import pytest
 
 from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.lago import online, training
+from jaxrl_guided.lago.judge import open_judge
 from jaxrl_guided.lago.online import check_inputs, load_policy, run_arm
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.files import read_json
@@ -46,17 +48,19 @@ def same(ours, theirs):
         np.testing.assert_array_equal(left, right)
 
 
-class StopAfter:
-    """Stands for `judge_policy` and asks for a stop once it was called for `count` curve points."""
+def stop_at_first_point(flag):
+    """Stands for `open_judge` and asks for a stop when the first point of a curve is judged."""
 
-    def __init__(self, judge, flag, count):
-        self.judge, self.flag, self.count = judge, flag, count
+    @contextlib.contextmanager
+    def opened(config, level, curve=False):
+        def judge(policies):
+            flag.signum = 15
+            return now(policies)
 
-    def __call__(self, config, policy, level, curve=False):
-        self.count -= curve
-        if self.count == 0:
-            self.flag.signum = 15
-        return self.judge(config, policy, level, curve)
+        with open_judge(config, level, curve) as now:
+            yield judge if curve else now
+
+    return opened
 
 
 @pytest.mark.parametrize("arm", ["lago", "ppo_bc"])
@@ -74,7 +78,7 @@ def test_a_stopped_run_goes_on_exactly(arm, prior, expert, tmp_path, monkeypatch
 
     flag = StopFlag()
     with monkeypatch.context() as patched:
-        patched.setattr(training, "judge_policy", StopAfter(training.judge_policy, flag, 1))
+        patched.setattr(training, "open_judge", stop_at_first_point(flag))
         with pytest.raises(
             Stopped, match=f"the same command goes on with --run_dir={tmp_path / 'cut'}"
         ):
@@ -98,9 +102,9 @@ def test_a_stopped_run_goes_on_exactly(arm, prior, expert, tmp_path, monkeypatch
 def test_the_policy_on_disk_is_the_one_that_was_judged(tmp_path, monkeypatch):
     judged, judge = [], online.judge_policy
 
-    def spy(config, policy, level, curve=False):
+    def spy(config, policy, level):
         judged.append(jax.tree.map(np.asarray, policy))
-        return judge(config, policy, level, curve)
+        return judge(config, policy, level)
 
     monkeypatch.setattr(online, "judge_policy", spy)
     config = online_config(arm="ppo", seeds=(4, 2))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxrl_guided.lago.rivals import compare, difference, excess, goal, headline
+from jaxrl_guided.lago.families import FAMILIES
+from jaxrl_guided.lago.rivals import compare, difference, excess, goal, goal_text, headline
 
 
 def scores(**arms):
@@ -66,11 +67,38 @@ def test_the_headline_names_what_lago_is_not_above():
 
 def test_the_goal_needs_the_interval_above_zero():
     ours, theirs = [0.0, 1.0] * 5, [0.25] * 10
-    wide = goal(scores(lago={"mean": ours}, ppo={"mean": [0.0, 0.5] * 5}))
+    wide = goal(scores(lago={"mean": ours}, ppo={"mean": [0.0, 0.5] * 5}), FAMILIES["clevr"])
     assert wide["value"] == pytest.approx(25)
     assert wide["met"] is True
     # As far above on average, but only because of some seeds.
-    wild = goal(scores(lago={"mean": [-0.5, 1.25] * 5}, ppo={"mean": theirs}))
+    wild = goal(scores(lago={"mean": [-0.5, 1.25] * 5}, ppo={"mean": theirs}), FAMILIES["clevr"])
     assert wild["value"] == pytest.approx(12.5)
     assert wild["interval"][0] < 0
     assert wild["met"] is False
+
+
+def test_the_goal_is_that_of_the_family():
+    """12.4 points with five seeds: too few on CLEVR-Robot, too little on Meta-World."""
+    found = scores(lago={"mean": [0.374] * 5}, ppo={"mean": [0.25] * 5})
+    assert goal(found, FAMILIES["clevr"])["met"] is None
+    assert goal(found, FAMILIES["metaworld"])["met"] is False
+    text = goal_text(goal(found, FAMILIES["clevr"]), FAMILIES["clevr"])
+    assert text.startswith("Goal: Mean success of LaGO at least 12.1 points above PPO")
+    assert text.endswith("Not judged yet: +12.4 [+12.4, +12.4] points with 5 of 10 seeds.")
+
+
+def test_sac_has_its_own_pair_and_stays_out_of_the_headline():
+    good, bad = [0.9] * 5, [0.1] * 5
+    found = compare(
+        scores(
+            lago={"mean": good},
+            ppo={"mean": bad},
+            lago_sac={"mean": bad},
+            sac={"mean": good},
+        ),
+        [],
+    )
+    assert str(found[-1]) == (
+        "LaGO with SAC is below SAC on mean: -80.0 [-80.0, -80.0] points, 5 seeds."
+    )
+    assert headline(found) == "LaGO is above: PPO (mean)."

@@ -25,6 +25,8 @@ from tests.lago.tiny import (
     write_prior,
 )
 
+pytestmark = pytest.mark.usefixtures("toy_family")
+
 
 def run(path, out, episodes, flag=None, config=PRIOR):
     with open_run(path, "prior", config) as directory:
@@ -117,8 +119,12 @@ def test_data_of_another_environment_is_refused(tmp_path):
     with pytest.raises(
         UserError, match="holds episodes of 'metaworld/real', but 'clevr/…' is needed"
     ):
-        load_data(tmp_path / "data")
+        load_data(tmp_path / "data", "clevr")
     assert load_data(tmp_path / "data", "metaworld").num_episodes == 60
+    assert load_data(tmp_path / "data").num_episodes == 60
+    expert_episodes(env="gym/CartPole-v1").save(tmp_path / "other")
+    with pytest.raises(UserError, match="env must be out of clevr, metaworld, .*, not 'gym'"):
+        load_data(tmp_path / "other")
     with pytest.raises(UserError, match="is no dataset directory"):
         load_data(tmp_path / "nothing")
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.lago.actions import from_map
 from jaxrl_guided.lago.artifact import (
     BackboneChoice,
     PriorCard,
@@ -21,7 +22,7 @@ from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.networks.actor_critic import NetworkConfig
-from tests.lago.toy_env import NUM_ACTIONS, STATE, right_action
+from tests.lago.toy_env import STATE, right_action
 
 HORIZON = 4
 REAL_TEXTS = len(instruction_set("real").texts)
@@ -104,16 +105,15 @@ def expert_episodes(
 
 def prior_card(action_map=None, horizon=HORIZON, history="episode"):
     """(card, prior, tokenizer) of an untrained prior."""
+    action_map = ACTION_MAP if action_map is None else action_map
     fields = {
         "state_size": STATE,
-        "num_actions": NUM_ACTIONS,
         "horizon": horizon,
         "history": history,
         "finetune": "frozen",
-    }
+    } | from_map(action_map).fields
     mean, std = np.zeros(STATE, np.float32), np.ones(STATE, np.float32)
     spec, prior, tokenizer, backbone_hash = new_prior(BACKBONE, fields, mean, std, 0)
-    action_map = ACTION_MAP if action_map is None else action_map
     return (
         PriorCard(BACKBONE, spec, action_map, backbone_hash, 0, {"expert_steps": 7}),
         prior,

@@ -22,8 +22,12 @@ _TEXTS = {
 }
 _OWN_TEXTS = wording_real.TEXTS | wording_easy.TEXTS | wording_hard.TEXTS
 
-LEVELS = (*CATEGORIES, *TASKS)
-"""Names of the levels: the categories, and every task alone."""
+_ALONE = {f"{level}-{task}": (level, task) for level in CATEGORIES for task in CATEGORIES[level]}
+
+HELD_OUT = "real-heldout"
+LEVELS = (*CATEGORIES, *TASKS, *_ALONE, HELD_OUT)
+"""Names of the levels: the categories, every task alone, every task in the words of its category,
+as `rephrase-push`, and Real in the sentences that are kept for choosing."""
 
 _HELD_OUT = (6, 13)
 """Which of a Real task's twenty sentences are kept for choosing, a tenth of them."""
@@ -68,18 +72,27 @@ def instruction_set(level: str) -> InstructionSet:
     """The instructions of `level`, the same ones at every call.
 
     Args:
-      level: one of `LEVELS`. A task alone has the sentences of Real, Easy or Hard.
+      level: one of `LEVELS`. A task without category has the sentences of Real, Easy or Hard.
 
     Raises:
       ValueError: unknown level.
     """
     if level not in LEVELS:
         raise ValueError(f"level: unknown '{level}'; choose one of {', '.join(LEVELS)}")
-    names, texts = CATEGORIES.get(level, (level,)), _TEXTS.get(level, _OWN_TEXTS)
+    if level == HELD_OUT:
+        return _held_out(instruction_set("real"))
+    category, task = _ALONE.get(level, (level, level))
+    names, texts = CATEGORIES.get(task, (task,)), _TEXTS.get(category, _OWN_TEXTS)
     rows = [(name, text) for name in names for text in texts[name]]
     held_out = np.array([i in _HELD_OUT for name in names for i in range(len(texts[name]))])
-    held_out &= level == "real"
+    held_out &= category == "real"
     held_out.flags.writeable = False
     return InstructionSet(
         level, tuple(text for _, text in rows), tuple(name for name, _ in rows), held_out
     )
+
+
+def _held_out(real: InstructionSet) -> InstructionSet:
+    kept = np.flatnonzero(real.held_out)
+    texts, tasks = (tuple(values[i] for i in kept) for values in (real.texts, real.tasks))
+    return InstructionSet(HELD_OUT, texts, tasks, real.held_out[kept])

@@ -35,11 +35,12 @@ FUNCTION_WORDS = words(
 
 def test_tasks_of_the_levels():
     assert CATEGORIES == {"real": REAL, "rephrase": REAL, "easy": EASY, "hard": HARD}
-    assert set(LEVELS) == {*CATEGORIES, *REAL, *EASY, *HARD}
+    alone = {f"{level}-{task}" for level, tasks in CATEGORIES.items() for task in tasks}
+    assert set(LEVELS) == {*CATEGORIES, *REAL, *EASY, *HARD, *alone, "real-heldout"}
     assert set(TASKS) == {*REAL, *EASY, *HARD}
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [*CATEGORIES, *TASKS])
 def test_twenty_different_sentences_a_task(level):
     instructions = instruction_set(level)
     names = CATEGORIES.get(level, (level,))
@@ -55,6 +56,26 @@ def test_a_task_alone_has_its_categorys_sentences():
     assert instruction_set("soccer").texts == instruction_set("hard").texts[60:]
     np.testing.assert_array_equal(real.of(["push", "reach"]), np.arange(40))
     np.testing.assert_array_equal(real.of(()), np.arange(200))
+
+
+@pytest.mark.parametrize("level", CATEGORIES)
+def test_a_task_has_the_words_of_its_category(level):
+    whole = instruction_set(level)
+    for task in CATEGORIES[level]:
+        alone, rows = instruction_set(f"{level}-{task}"), whole.of([task])
+        assert alone.texts == tuple(whole.texts[i] for i in rows)
+        assert alone.tasks == (task,) * 20
+        np.testing.assert_array_equal(alone.held_out, whole.held_out[rows])
+
+
+def test_held_out_sentences_are_a_level():
+    real, kept = instruction_set("real"), instruction_set("real-heldout")
+    assert len(kept) == 20
+    pairs = zip(real.texts, real.tasks, real.held_out, strict=True)
+    assert list(zip(kept.texts, kept.tasks, strict=True)) == [
+        (text, task) for text, task, held_out in pairs if held_out
+    ]
+    assert kept.held_out.all()
 
 
 def test_no_sentence_means_two_tasks():
@@ -90,7 +111,7 @@ def test_a_tenth_of_real_is_held_out():
     real = instruction_set("real")
     assert real.held_out.reshape(10, 20).sum(1).tolist() == [2] * 10
     assert not real.held_out.flags.writeable
-    for level in set(LEVELS) - {"real"}:
+    for level in (name for name in LEVELS if not name.startswith("real")):
         assert not instruction_set(level).held_out.any()
 
 
