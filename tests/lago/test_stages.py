@@ -123,7 +123,7 @@ def test_data_of_another_environment_is_refused(tmp_path):
     assert load_data(tmp_path / "data", "metaworld").num_episodes == 60
     assert load_data(tmp_path / "data").num_episodes == 60
     expert_episodes(env="gym/CartPole-v1").save(tmp_path / "other")
-    with pytest.raises(UserError, match="env must be out of clevr, metaworld, .*, not 'gym'"):
+    with pytest.raises(UserError, match=r"env must be out of clevr, metaworld, .*, not 'gym'"):
         load_data(tmp_path / "other")
     with pytest.raises(UserError, match="is no dataset directory"):
         load_data(tmp_path / "nothing")
