@@ -9,10 +9,10 @@ from absl import flags
 from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import check_level
 from jaxrl_guided.lago.families import FAMILIES
-from jaxrl_guided.lago.presets import PRESETS
+from jaxrl_guided.lago.presets import FIRST_PRESETS, PRESETS
 from jaxrl_guided.lago.stages import collect_data
 from jaxrl_guided.runtime import app, config, files
-from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.errors import UserError, validation
 
 _ENV = flags.DEFINE_enum("env", "clevr", list(FAMILIES), "Environment family.")
 _OUT = flags.DEFINE_string("out", None, "Dataset directory to write.", required=True)
@@ -24,7 +24,10 @@ _CONFIG = config.define({name: preset.data for name, preset in PRESETS.items()})
 
 def run() -> None:
     """Collects, saves and says how well the expert did."""
+    _CONFIG.prefer(FIRST_PRESETS[_ENV.value])
     settings = _CONFIG.build()
+    if (family := PRESETS[_CONFIG.preset].online.env) != _ENV.value:
+        raise UserError(f"--preset={_CONFIG.preset} is of {family}, but --env={_ENV.value}")
     with validation():
         check_level(_ENV.value, settings.level)
     files.check_new(_OUT.value, "out")

@@ -17,7 +17,7 @@ from absl import flags
 
 from jaxrl_guided.lago import comparison, grid
 from jaxrl_guided.lago.comparison_report import comparison_record
-from jaxrl_guided.lago.gate_report import gate_cells, gate_record
+from jaxrl_guided.lago.gate_report import LEVEL, TASK, gate_cells, gate_record, task_cells
 from jaxrl_guided.lago.online import check_inputs
 from jaxrl_guided.lago.presets import FULL, FULL_30, METAWORLD
 from jaxrl_guided.lago.report import as_text
@@ -32,31 +32,28 @@ from jaxrl_guided.runtime.signals import Stopped
 MAIN, FULL_30_LAYERS = "lago_clevr", "lago_clevr_30"
 TUNING, BACKBONES = "lago_tune", "lago_backbones"
 LEARNERS, GATE = "learners", "lago_gate"
-META, META_TUNING = "lago_metaworld", "lago_metaworld_tune"
+META, META_TUNING, META_GATE = "lago_metaworld", "lago_metaworld_tune", "lago_metaworld_gate"
 GRIDS: dict[str, Callable[[], Any]] = {
     MAIN: FULL.cells,
     FULL_30_LAYERS: FULL_30.cells,
     META: METAWORLD.cells,
     META_TUNING: lambda: METAWORLD_TRIALS,
+    META_GATE: task_cells,
     TUNING: lambda: TRIALS,
     BACKBONES: comparison.backbone_cells,
     GATE: gate_cells,
     LEARNERS: lambda: standard.TASKS,
 }
 RESULTS = Path("benchmarks/results")
-_TITLES = {
-    FULL_30_LAYERS: "LaGO on CLEVR-Robot, prior of all 30 layers",
-}
 _SUFFIX = {"goal": "", "distance": "_distance"}
 _PRIOR_8 = str(RESULTS / "priors/smollm2_8_lora")
 _PRIOR_META = str(RESULTS / "priors/metaworld_smollm2_8_lora")
 _PRIORS = {
     FULL_30_LAYERS: "runs/priors/smollm2_30_lora",  # too large to be committed
-    META: _PRIOR_META,
-    META_TUNING: _PRIOR_META,
+    **dict.fromkeys((META, META_TUNING, META_GATE), _PRIOR_META),
 }
 _REAL = "data/real"
-_DATASETS = dict.fromkeys((META, META_TUNING), "data/metaworld")
+_DATASETS = dict.fromkeys((META, META_TUNING, META_GATE), "data/metaworld")
 
 _CORES = flags.DEFINE_integer(
     "cores", 0, "Cells at a time, one core each; 0: all cores.", 0, len(versions.cores())
@@ -139,14 +136,17 @@ def _tables(name: str, results: Path) -> dict[str, Any]:
     if name == BACKBONES:
         finished = load_finished(functools.partial(comparison.make_cells, wanted), results)
         return {name: comparison_record(list(finished.values()))}
-    if name == GATE:
-        own = load_finished(functools.partial(grid.make_cells, wanted), results)
+    if name in (GATE, META_GATE):
+        found = load_finished(functools.partial(grid.make_cells, wanted), results)
+        if name == META_GATE:
+            return {name: gate_record(list(found.values()), TASK)}
         main = functools.partial(grid.make_cells, GRIDS[MAIN]())
         others = load_finished(main, RESULTS / "cells" / MAIN)
-        return {name: gate_record(list(own.values()), list(others.values()))}
+        return {name: gate_record([*found.values(), *others.values()], LEVEL)}
     if name in (TUNING, META_TUNING):
         return {name: grid.report_trials(wanted, results)}
-    records = grid.report(wanted, results, RESULTS, _TITLES.get(name, ""), name)
+    title = "LaGO on CLEVR-Robot, prior of all 30 layers" if name == FULL_30_LAYERS else ""
+    records = grid.report(wanted, results, RESULTS, title, name)
     return {name + _SUFFIX[reward]: record for reward, record in records.items()}
 
 

@@ -63,21 +63,26 @@ def run() -> None:
 
 def _check(settings: LagoConfig) -> None:
     """Raises UserError for whatever can be known before anything is written."""
+    from jaxrl_guided.envs import make
     from jaxrl_guided.lago.online import check_horizon, check_inputs
     from jaxrl_guided.lago.stages import check_learned_level, load_data, load_trained
     from jaxrl_guided.runtime.cells import check_minutes, matching
-    from jaxrl_guided.runtime.errors import UserError
+    from jaxrl_guided.runtime.errors import UserError, validation
 
-    if _ENV.value not in (None, settings.online.env):
+    if (family := PRESETS[_CONFIG.preset].online.env) != settings.online.env:
+        raise UserError(f"--config.online.env: --preset={_CONFIG.preset} is of {family}")
+    if _ENV.value not in (None, family):
         raise UserError(
-            f"--env={_ENV.value} differs from --preset={_CONFIG.preset}, which is of "
-            f"{settings.online.env}; leave one of them out"
+            f"--env={_ENV.value} differs from --preset={_CONFIG.preset}, which is of {family}; "
+            "leave one of them out"
         )
     for field, instead in _PER_CELL.items():
         if f"--config.online.{field}" in _CONFIG.given():
             raise UserError(f"--config.online.{field} differs from cell to cell; give {instead}")
     if _CORES.value and not settings.processes:
         raise UserError("--cores needs --config.processes=true; else all cells run in this process")
+    with validation():  # its package may be missing
+        make(f"{settings.online.env}/{settings.data.level}").close()
     matching(list(settings.cells()), _ONLY.value)
     check_minutes(_MAX_MINUTES.value)
     check_learned_level(settings.data.level, "--config.data")

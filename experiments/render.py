@@ -46,7 +46,7 @@ def run() -> None:
     if _ONLINE.value and _POLICY.present:
         raise UserError("give one of --policy and --online")
     if _ONLINE.value and family != "clevr":
-        raise UserError("--online: runs of train_online are of clevr/LEVEL")
+        raise UserError("--online: only clevr/LEVEL can be drawn with a policy of train_online")
     draw = (_clevr if family == "clevr" else _metaworld)(level)
     out = pathlib.Path(_OUT.value)
     try:
@@ -93,8 +93,10 @@ def _actor(level: str) -> tuple[VectorEnv, drawing.Act]:
     if _ONLINE.value is None:
         return make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
     settings = online.load_settings(_ONLINE.value)
+    if settings.env != "clevr":
+        raise UserError(f"--online={_ONLINE.value} is of {settings.env}, but --env of clevr")
     env = judge.level_env(settings, level, 1)
-    act = judge.make_act(settings, level)
+    act = judge.make_act(settings, level, env)
     policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, _ONLINE.value))
     return env, lambda key, obs: act(policy, {}, key, obs, greedy=True)[1]
 

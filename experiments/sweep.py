@@ -7,6 +7,8 @@ What may vary are the fields of the algorithm's `Hyper`: learning_rate, gamma, g
 entropy_weight of PPO; actor_rate, critic_rate, alpha_rate, gamma and tau of SAC.
 """
 
+import contextlib
+
 from absl import flags
 
 from jaxrl_guided.learners.presets import PRESETS
@@ -29,9 +31,11 @@ def run() -> None:
         settings = SweepConfig(train, tuple(_VARY.value))
     count = devices.start()
     with signals.catch_signals() as stop:
-        job = prepare_sweep(settings, count)
         name = f"sweep-{train.env.replace('/', '-')}"
-        with rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir:
+        with (
+            contextlib.closing(prepare_sweep(settings, count)) as job,
+            rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir,
+        ):
             result = run_sweep(settings, job, run_dir, stop)
     if is_leader():
         print(sweep_text(settings, result))

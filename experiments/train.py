@@ -12,6 +12,8 @@ machines start the same command on each (see `experiments/tpu_job.sh`). The grid
 with `--cell` and `--result`.
 """
 
+import contextlib
+
 from absl import flags
 
 from jaxrl_guided.learners.presets import PRESETS
@@ -39,9 +41,11 @@ def run() -> None:
     _CONFIG.refuse(settings.unread, f"algorithm {settings.algorithm}")
     count = devices.start()
     with signals.catch_signals() as stop:
-        job = prepare(settings, len(settings.seeds), count)
         name = settings.env.replace("/", "-")
-        with rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir:
+        with (
+            contextlib.closing(prepare(settings, len(settings.seeds), count)) as job,
+            rundir.open_run(app.RUN_DIR.value, name, settings, remote=True) as run_dir,
+        ):
             result = run_job(job, run_dir, stop)
     if is_leader():
         print(summary_text(settings, result))

@@ -275,6 +275,8 @@ class OnlineConfig:
         parts["kickstart_end"] = self.arm == "kickstart"
         parts["trial_share"] = parts["alone"] = self.arm == "gated"
         parts["control"] = arm.guided
+        if with_sac:  # in full: a default that changes later is another one
+            settings |= {"soft": to_dict(self.soft), "sac": to_dict(self.sac)}
         return {name: value for name, value in settings.items() if parts.get(name, True)}
 
     @property

@@ -12,9 +12,10 @@ import numpy as np
 
 from jaxrl_guided.envs.clevr import collect as clevr
 from jaxrl_guided.envs.clevr import instructions as clevr_texts
-from jaxrl_guided.envs.clevr.env import ACTION_MAP
+from jaxrl_guided.envs.clevr.env import ACTION_MAP as CLEVR_ACTIONS
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.envs.metaworld import instructions as metaworld_texts
+from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP as METAWORLD_ACTIONS
 from jaxrl_guided.envs.metaworld.tasks import CATEGORIES
 
 LEVELS = ("real", "rephrase", "easy", "hard")
@@ -56,7 +57,7 @@ class Family:
     rewards: tuple[str, ...]
     parts: Mapping[str, tuple[str, ...]]
     instructions: Callable[[str], Instructions]
-    action_map: Callable[[], dict[str, Any]]
+    action_map: Mapping[str, Any]
     collect: Callable[..., Episodes]
     goal_points: float
     goal_seeds: int
@@ -87,12 +88,6 @@ def _collect_metaworld(level: str, episodes: int, seed: int, **options: Any) -> 
     return collect(level, episodes, seed, **options)
 
 
-def _metaworld_actions() -> dict[str, Any]:
-    from jaxrl_guided.envs.metaworld.env import ACTION_MAP as action_map  # an extra
-
-    return action_map
-
-
 FAMILIES: dict[str, Family] = {
     "clevr": Family(
         title="CLEVR-Robot",
@@ -100,7 +95,7 @@ FAMILIES: dict[str, Family] = {
         rewards=("goal", "distance"),
         parts={"hard": ("hard-two", "hard-three", "hard-order", "hard-sort")},
         instructions=clevr_texts.instruction_set,
-        action_map=lambda: ACTION_MAP,
+        action_map=CLEVR_ACTIONS,
         collect=_collect_clevr,
         goal_points=12.1,
         goal_seeds=10,
@@ -114,7 +109,7 @@ FAMILIES: dict[str, Family] = {
             level: tuple(f"{level}-{task}" for task in tasks) for level, tasks in CATEGORIES.items()
         },
         instructions=metaworld_texts.instruction_set,
-        action_map=_metaworld_actions,
+        action_map=METAWORLD_ACTIONS,
         collect=_collect_metaworld,
         goal_points=12.5,
         goal_seeds=5,

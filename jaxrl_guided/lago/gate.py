@@ -246,10 +246,10 @@ def _with_sums(chunk: Chunk) -> Chunk:
     def run(state: Tried, frozen: Any, count: Any) -> tuple[Tried, dict[str, Any]]:
         learner, rows = chunk.run(state.learner, frozen, count)
         names = ("episodes", "return_sum", "squared_return_sum")
-        # Rows after the last iteration are zero.
-        ended = [np.asarray(rows[name], np.float64).sum(0) for name in names]
-        sums = np.asarray(state.sums) + np.stack(ended, axis=-1)
-        return Tried(learner, jnp.asarray(sums, jnp.float32)), rows
+        sums = np.array(state.sums)
+        for row in np.stack([np.asarray(rows[name]) for name in names], axis=-1)[:count]:
+            sums += row  # one by one: the sums do not depend on how the run was cut
+        return Tried(learner, jnp.asarray(sums)), rows
 
     return Chunk(run, chunk.max_iterations)
 

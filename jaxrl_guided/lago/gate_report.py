@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
-from jaxrl_guided.lago.presets import FULL
+from jaxrl_guided.lago.presets import FULL, METAWORLD
 from jaxrl_guided.lago.rivals import difference, estimate
 from jaxrl_guided.runtime.cells import revisions_of, stamp
 from jaxrl_guided.runtime.stats import Estimate
@@ -16,7 +16,15 @@ LOWEST = -3.0
 SHARE = 0.8
 """Of the gain of a constant beta that the gate is to keep with the good prior."""
 
-_LEVEL, _BLIND = "real", "distance"
+LEVEL, TASK = "real", "reach"
+"""The level of CLEVR-Robot, and Meta-World's task."""
+
+_BLIND = "distance"
+_NOTES = {
+    "clevr": "`reversed` exchanges every push with the opposite one. Under `distance` no return "
+    "tells directions apart: what a gate reads there cannot show that a prior's are wrong.",
+    "metaworld": "`reversed` turns the mean of every action round.",
+}
 _COLUMNS = ("prior", "arm", "reward", "success", "minus PPO", "guidance goes on", "seeds")
 
 Key = tuple[str, str, str]
@@ -25,48 +33,66 @@ Key = tuple[str, str, str]
 
 def gate_cells() -> dict[str, OnlineConfig]:
     """Cells with spoilt priors by id; those with the good one are the main grid's."""
-    found = {}
+    found: dict[str, OnlineConfig] = {}
     for reward, controls in (("goal", ("reversed", "random")), (_BLIND, ("reversed",))):
         for control in controls:
             for arm in ("lago", "gated"):
                 settings: dict[str, Any] = {"reward": reward, "control": control}
-                base = dataclasses.replace(FULL.settings(arm), level=_LEVEL, **settings)
-                for first in range(0, len(FULL.seeds), FULL.seeds_per_cell):
-                    seeds = FULL.seeds[first : first + FULL.seeds_per_cell]
-                    name = f"{reward}-{control}-{arm}-{'_'.join(map(str, seeds))}"
-                    found[name] = dataclasses.replace(base, seeds=seeds)
+                base = dataclasses.replace(FULL.settings(arm), level=LEVEL, **settings)
+                found |= _by_seeds(f"{reward}-{control}-{arm}", base)
     return found
 
 
-def gate_record(
-    own: Sequence[Mapping[str, Any]], main: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def task_cells() -> dict[str, OnlineConfig]:
+    """Cells of Meta-World's one task by id, with the good prior, too."""
+    found: dict[str, OnlineConfig] = {}
+    for control in ("none", "reversed", "random"):
+        for arm in ("ppo", "lago", "gated") if control == "none" else ("lago", "gated"):
+            settings = METAWORLD.settings(arm)
+            ppo = dataclasses.replace(settings.ppo, total_steps=200_000)
+            eval_ = dataclasses.replace(settings.eval, episodes=100)
+            changes: dict[str, Any] = {"control": control, "ppo": ppo, "eval": eval_}
+            base = dataclasses.replace(settings, level=TASK, **changes)
+            found |= _by_seeds(f"{control}-{arm}", base)
+    return found
+
+
+def _by_seeds(name: str, base: OnlineConfig) -> dict[str, OnlineConfig]:
+    """Cells of the ten seeds that the gate is judged on."""
+    together = FULL.seeds_per_cell
+    parts = [FULL.seeds[i : i + together] for i in range(0, len(FULL.seeds), together)]
+    return {
+        f"{name}-{'_'.join(map(str, seeds))}": dataclasses.replace(base, seeds=seeds)
+        for seeds in parts
+    }
+
+
+def gate_record(records: Sequence[Mapping[str, Any]], level: str) -> dict[str, Any]:
     """The table.
 
     Args:
-      own: finished records of `gate_cells`.
-      main: those of the main grid, of which Real is read.
+      records: finished cells of one family, of which those on `level` are read.
     """
-    used = [r for r in (*own, *main) if r["config"]["level"] == _LEVEL]
+    used = [r for r in records if r["config"]["level"] == level]
     success: dict[Key, dict[int, float]] = {}
     chosen: dict[Key, list[str]] = {}
     for record in used:
         config = record["config"]
         key = (config["reward"], config.get("control", "none"), config["arm"])
         if key[2] in ("ppo", "lago", "gated"):
-            values = record["final"][_LEVEL]["success"]
+            values = record["final"][level]["success"]
             success.setdefault(key, {}).update(zip(record["seeds"], values, strict=True))
             chosen.setdefault(key, []).extend(record.get("chosen", ()))
     rows = [_row(key, success, chosen) for key in sorted(success, key=_order)]
+    (env,) = {record["config"]["env"] for record in used}
     return {
-        "title": "Guidance by good, random and reversed priors on Real, with and without the gate",
+        "title": "Guidance by good, random and reversed priors, with and without the gate: "
+        f"{env}/{level}",
         "first_line": " ".join(verdicts(success)),
         "columns": _COLUMNS,
         "rows": rows,
         "note": "Greedy success in per cent [95 % bootstrap interval]; differences are paired by "
-        "seed. `random` shuffles the numbers of the prior's head, `reversed` exchanges every push "
-        "with the opposite one. Under `distance` no return tells directions apart: what a gate "
-        "reads there cannot show that a prior's are wrong.",
+        f"seed. `random` shuffles the numbers of the prior's head. {_NOTES[env]}",
         **stamp(revisions_of(used)),
     }
 

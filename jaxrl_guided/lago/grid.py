@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrl_guided.envs import registry
 from jaxrl_guided.lago.cell import cell_identity, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
 from jaxrl_guided.lago.families import family_of
@@ -36,8 +37,13 @@ def estimate_minutes(cell: cells.Cell) -> float:
     """Expected minutes on one core."""
     config = cell.config["config"]
     arm, family = ARMS[config["arm"]], family_of(config["env"])
+    fixed = 0.5
+    if registry.on_host(f"{config['env']}/{config['level']}"):  # else playing takes seconds
+        parts = config["judge_levels"] or family.parts_of(config["level"])
+        episodes = 2 * len(config["seeds"]) * len(parts) * config["eval"]["episodes"]
+        fixed += episodes * config["horizon"] / family.steps_per_minute
     if not arm.learns:
-        return 0.5
+        return fixed
     settings = config[arm.algorithm]
     steps = settings["total_steps"]
     if config["level"] == "easy":
@@ -47,7 +53,7 @@ def estimate_minutes(cell: cells.Cell) -> float:
         per_step += settings["updates_per_step"] / _SAC_UPDATES_PER_MINUTE
     if arm.guided:
         per_step += config["guidance"]["prior_fraction"] / _SCORED_PER_MINUTE
-    return 0.5 + steps * arm.steps_factor * len(config["seeds"]) * per_step
+    return fixed + steps * arm.steps_factor * len(config["seeds"]) * per_step
 
 
 def run_in_processes(

@@ -75,18 +75,26 @@ def spaces_of(name: str) -> tuple[Space, Space]:
         return env.observation_space, env.action_space
 
 
-def make_network(config: OnlineConfig, level: str) -> Network:
-    """The policy network of PPO for a level; parameters fit every level with the same features."""
-    return make_actor_critic(
-        *spaces_of(f"{config.env}/{level}"), config.network, policy_features(config, level)
-    )
+def make_network(config: OnlineConfig, level: str, env: VectorEnv | None = None) -> Network:
+    """The policy network of PPO for a level; parameters fit every level with the same features.
+
+    Args:
+      env: of the level, if there is one already.
+    """
+    spaces = _spaces(config, level, env)
+    return make_actor_critic(*spaces, config.network, policy_features(config, level))
 
 
-def make_soft(config: OnlineConfig, level: str) -> SoftNetwork:
+def make_soft(config: OnlineConfig, level: str, env: VectorEnv | None = None) -> SoftNetwork:
     """The networks of SAC for a level, as `make_network`."""
-    return make_soft_network(
-        *spaces_of(f"{config.env}/{level}"), config.soft, policy_features(config, level)
-    )
+    spaces = _spaces(config, level, env)
+    return make_soft_network(*spaces, config.soft, policy_features(config, level))
+
+
+def _spaces(config: OnlineConfig, level: str, env: VectorEnv | None) -> tuple[Space, Space]:
+    if env is not None:
+        return env.observation_space, env.action_space
+    return spaces_of(f"{config.env}/{level}")
 
 
 def policy_features(config: OnlineConfig, level: str) -> jax.Array:
@@ -143,20 +151,19 @@ def _judged_env(config: OnlineConfig, level: str, episodes: int, members: int) -
     return level_env(config, level, episodes, **options)
 
 
-def _modes(count: int) -> jax.Array:
-    """`bool[2 S]`: greedy and sampled in turn for each of S seeds."""
-    return jnp.tile(jnp.array([True, False]), count)
+BOTH = (True, False)
+"""Greedy and sampled actions."""
 
 
-def _report(results: EpisodeResults) -> Numbers:
-    """Means over episodes for every seed, from results `[2 S, N]` of `_modes`."""
-    found = jax.tree.map(lambda x: np.asarray(x).reshape(-1, 2, x.shape[-1]), results)
+def _report(results: EpisodeResults, modes: int) -> Numbers:
+    """Means over episodes for every seed, from results `[S * modes, N]`, greedy ones first."""
+    found = jax.tree.map(lambda x: np.asarray(x).reshape(-1, modes, x.shape[-1]), results)
     greedy = jax.tree.map(lambda x: x[:, 0], found)
     means = {
         "success": greedy.success,
         "return": greedy.returns,
         "length": greedy.length,
-        "sampled_success": found.success[:, 1],
+        "sampled_success": found.success[:, -1],
         "success_at_end": greedy.success_at_end,
     }
     return {name: x.mean(axis=-1).tolist() for name, x in means.items()}
@@ -174,16 +181,17 @@ def open_judge(config: OnlineConfig, level: str, curve: bool = False) -> Iterato
 
     Args:
       config: its number of seeds is that of the policies.
-      curve: use the fewer episodes of curves instead of the final ones.
+      curve: use the fewer episodes of curves instead of the final ones, and greedy actions alone.
     """
     episodes = config.eval.curve_episodes if curve else config.eval.episodes
-    seeds = len(config.seeds)
-    key, modes = eval_key(level, curve), _modes(seeds)
+    modes = BOTH[:1] if curve else BOTH
+    members = len(config.seeds) * len(modes)
+    key, greedy = eval_key(level, curve), jnp.tile(jnp.array(modes), len(config.seeds))
 
     def judge_with(play: Player) -> Judge:
         def judge(policies: PyTree) -> Numbers:
-            twice = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), policies)
-            return _report(play((twice, modes), key))
+            each = jax.tree.map(lambda x: jnp.repeat(x, len(modes), axis=0), policies)
+            return _report(play((each, greedy), key), len(modes))
 
         return judge
 
@@ -192,7 +200,7 @@ def open_judge(config: OnlineConfig, level: str, curve: bool = False) -> Iterato
         shared = dataclasses.replace(config, arm=arm, seeds=(0,), level="real")
         yield judge_with(_policy_player(shared, level, episodes))
         return
-    with contextlib.closing(_judged_env(config, level, episodes, 2 * seeds)) as env:
+    with contextlib.closing(_judged_env(config, level, episodes, members)) as env:
         yield judge_with(_make_policy_player(config, level, env, episodes))
 
 
@@ -203,18 +211,20 @@ def _policy_player(config: OnlineConfig, level: str, episodes: int) -> Player:
     return _make_policy_player(config, level, env, episodes)
 
 
-def make_act(config: OnlineConfig, level: str) -> Callable[..., tuple[PyTree, jax.Array]]:
+def make_act(
+    config: OnlineConfig, level: str, env: VectorEnv
+) -> Callable[..., tuple[PyTree, jax.Array]]:
     """`(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])` of the arm.
 
     There is no memory, `{}` at the start.
     """
     if ARMS[config.arm].algorithm == "sac":
-        return functools.partial(sac.act, make_soft(config, level))
-    return functools.partial(ppo.act, make_network(config, level))
+        return functools.partial(sac.act, make_soft(config, level, env))
+    return functools.partial(ppo.act, make_network(config, level, env))
 
 
 def _make_policy_player(config: OnlineConfig, level: str, env: VectorEnv, episodes: int) -> Player:
-    act = make_act(config, level)
+    act = make_act(config, level, env)
 
     def choose(who: PyTree, memory: PyTree, key: jax.Array, obs: PyTree) -> Any:
         policy, greedy = who
@@ -227,8 +237,8 @@ def _make_policy_player(config: OnlineConfig, level: str, env: VectorEnv, episod
 
 
 def judge_random(config: OnlineConfig, level: str) -> Numbers:
-    """Uniform random actions; every seed draws its own."""
-    seeds, episodes = jnp.repeat(jnp.asarray(config.seeds), 2), config.eval.episodes
+    """Uniform random actions, each seed's its own; those of no policy, sampled or not."""
+    seeds, episodes = jnp.asarray(config.seeds), config.eval.episodes
     with contextlib.closing(_judged_env(config, level, episodes, len(seeds))) as env:
 
         def choose(seed: jax.Array, memory: PyTree, key: jax.Array, obs: PyTree) -> Any:
@@ -236,7 +246,7 @@ def judge_random(config: OnlineConfig, level: str) -> Numbers:
             return memory, uniform_action(env, jax.random.fold_in(key, seed))
 
         play = _make_player(env, choose, config.horizon, (), 0, episodes)
-        return _report(play(seeds, eval_key(level)))
+        return _report(play(seeds, eval_key(level)), 1)
 
 
 def judge_prior(config: OnlineConfig, spec: PriorSpec, frozen: FrozenPrior, level: str) -> Numbers:
@@ -254,7 +264,7 @@ def judge_prior(config: OnlineConfig, spec: PriorSpec, frozen: FrozenPrior, leve
 
         cache = init_cache(spec, env.num_envs)
         play = _make_player(env, choose, config.horizon, cache, (None, 0), episodes)
-        found = _report(play((frozen, _modes(1)), eval_key(level)))
+        found = _report(play((frozen, jnp.array(BOTH)), eval_key(level)), len(BOTH))
     return {name: values * len(config.seeds) for name, values in found.items()}
 
 

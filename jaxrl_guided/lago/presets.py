@@ -123,7 +123,8 @@ FULL_30 = dataclasses.replace(
 """Real alone, guided by all thirty layers of the backbone."""
 
 METAWORLD = LagoConfig(
-    arms=tuple(ARMS),
+    # PPO alone has LaGO's settings, and ten times the steps would take an hour a cell.
+    arms=tuple(name for name in ARMS if name not in ("ppo_same", "ppo_10x")),
     seeds=tuple(range(5)),
     seeds_per_cell=2,
     data=DataConfig(episodes=10_000),
@@ -148,7 +149,7 @@ METAWORLD = LagoConfig(
         ),
         eval=EvaluationConfig(episodes=20, curve_points=5, curve_episodes=40),
     ),
-    alone=dataclasses.replace(ALONE, learning_rate=5e-4, scale_reward=True),
+    alone=AloneConfig(hidden=(256, 256), learning_rate=5e-4, scale_reward=True),
 )
 """Meta-World, in cells: twenty episodes of each task and seed."""
 

@@ -21,6 +21,7 @@ from jaxrl_guided.backbones.decoder import Cache, Prefix
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.lago.actions import Actions, ContinuousActions, DiscreteActions, linear
+from jaxrl_guided.learners.normaliser import CLIP
 from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.ranges import COUNT, check, check_choice
 
@@ -239,8 +240,8 @@ def action_outputs(
 
 
 def embed_states(prior: Prior, state: jax.Array) -> jax.Array:
-    """E_s: raw states `f32[..., S]` to embeddings `f32[..., D]`."""
-    normal = (state - prior.mean) / prior.std
+    """E_s: raw states `f32[..., S]` to embeddings `f32[..., D]`; clipped, as learners' are."""
+    normal = jnp.clip((state - prior.mean) / prior.std, -CLIP, CLIP)
     return linear(prior.heads["state"], normal)
 
 

@@ -31,6 +31,9 @@ from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
+_CONSTANT, _NO_WEIGHT = 1e-5, 1e6
+"""Deviation below which a number of a state counts as constant, and what stands for it."""
+
 LEARNED_LEVEL = "real"
 """The one level of which anything is learned offline; the others test generalisation."""
 
@@ -115,7 +118,7 @@ def check_learned_level(level: str | None, where: str) -> None:
 
 def load_trained(path: PathLike, env: str = "clevr") -> TrainedPrior:
     """A saved prior with its backbone, for the actions of the environment family `env`."""
-    card, prior, tokenizer = load_prior(path, family_of(env).action_map())
+    card, prior, tokenizer = load_prior(path, dict(family_of(env).action_map))
     return TrainedPrior(card.spec, prior, tokenizer, card.training["expert_steps"])
 
 
@@ -151,8 +154,7 @@ def train_prior(
         "finetune": config.finetune,
         "lora": config.lora,
     } | from_map(episodes.metadata["action_map"]).fields
-    learned_from = states[~np.repeat(held_out, episodes.lengths)]
-    mean, std = learned_from.mean(0), learned_from.std(0) + 1e-6
+    mean, std = _statistics(states[~np.repeat(held_out, episodes.lengths)])
     spec, prior, tokenizer, backbone_hash = new_prior(
         config.backbone, fields, mean, std, config.sft.seed
     )
@@ -190,6 +192,16 @@ def train_prior(
     )
     save_prior(path, card, merge_trainable(progress.best, fixed))
     return card
+
+
+def _statistics(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each number; one that never varies is given no weight.
+
+    Otherwise what the data has never shown, as a distractor of Meta-World, would be all that the
+    prior sees.
+    """
+    std = states.std(0)
+    return states.mean(0), np.where(std < _CONSTANT, _NO_WEIGHT, std)
 
 
 def _sample_rows(rows: Rows, most: int) -> Rows:

@@ -150,5 +150,5 @@ def _learner(
 ) -> PPO | SAC:
     guidance = make_guidance(*guided) if guided is not None else None
     if config.arm == "sac":
-        return make_sac(env, make_soft(config, config.level), config.sac, guidance)
-    return make_ppo(env, make_network(config, config.level), config.ppo, guidance)
+        return make_sac(env, make_soft(config, config.level, env), config.sac, guidance)
+    return make_ppo(env, make_network(config, config.level, env), config.ppo, guidance)

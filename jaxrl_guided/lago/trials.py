@@ -2,7 +2,8 @@
 
 All use Real with `reward="goal"` and seeds that no reported run uses, and are judged on the goals
 and sentence patterns of Real that prior and cloned policies do not see. PPO has more trials than
-LaGO; each has a setting of its own, which serves all levels.
+LaGO; each has a setting of its own, which serves all levels. Those of Meta-World have three seeds;
+SAC has none there, and PPO's features and networks.
 """
 
 import dataclasses
@@ -79,11 +80,11 @@ def _metaworld_trials() -> dict[str, OnlineConfig]:
         settings = METAWORLD.settings(arm)
         judged = dataclasses.replace(settings.eval, episodes=100)
         return dataclasses.replace(
-            settings, seeds=TUNING_SEEDS, judge_levels=("real-heldout",), eval=judged
+            settings, seeds=TUNING_SEEDS[:3], judge_levels=("real-heldout",), eval=judged
         )
 
     found, plain, guided = {}, trial("ppo"), trial("lago")
-    for rate, scaled in itertools.product((3e-4, 1e-3), (True, False)):
+    for rate, scaled in itertools.product((2e-4, 5e-4, 1e-3), (True, False)):
         ppo = dataclasses.replace(plain.ppo, learning_rate=rate, scale_reward=scaled)
         name = f"ppo-lr{rate}{'' if scaled else '-unscaled'}"
         found[name] = dataclasses.replace(plain, ppo=ppo)

@@ -7,7 +7,8 @@ from flax import struct
 from jaxrl_guided.envs.types import Box, PyTree, Space, map_leaves
 
 _EPSILON = 1e-8
-_CLIP = 10.0
+CLIP = 10.0
+"""Largest normalised number."""
 
 
 @struct.dataclass
@@ -77,7 +78,7 @@ def normalise(normaliser: Normaliser, obs: PyTree) -> PyTree:
     def scaled(moments: Moments | None, leaf: jax.Array) -> jax.Array:
         if moments is None:
             return leaf
-        return jnp.clip((leaf - moments.mean) / jnp.sqrt(moments.var + _EPSILON), -_CLIP, _CLIP)
+        return jnp.clip((leaf - moments.mean) / jnp.sqrt(moments.var + _EPSILON), -CLIP, CLIP)
 
     return jax.tree.map(scaled, normaliser, obs, is_leaf=_is_moments)
 
@@ -122,5 +123,5 @@ def scale_rewards(
 
     discounted, totals = jax.lax.scan(step, scale.discounted, (reward, done))
     moments = merge(scale.moments, totals)
-    scaled = jnp.clip(reward / jnp.sqrt(moments.var + _EPSILON), -_CLIP, _CLIP)
+    scaled = jnp.clip(reward / jnp.sqrt(moments.var + _EPSILON), -CLIP, CLIP)
     return RewardScale(discounted, moments), scaled

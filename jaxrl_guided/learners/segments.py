@@ -92,14 +92,15 @@ def train_in_segments(
     """
     steps_at = plan.steps_at
     curve: dict[str, Any] = {"steps": [], plan.measure: []}
-    done = checkpoints.latest_step() or 0
-    if done:
+    saved = checkpoints.latest_step()
+    if saved:
         state, meta = checkpoints.restore(state)
         curve, clock.before = meta["curve"], meta["seconds"]
         on_restore(state)
+    done = iteration_of(state)  # a start may lie behind the first points
     with contextlib.ExitStack() as stack:
         if is_leader():
-            resume_step = steps_at(done) if done else -1
+            resume_step = steps_at(saved) if saved else -1
             metrics = stack.enter_context(MetricsWriter(run.path, resume_step))
             bar = ProgressBar(plan.name, steps_at(plan.iterations), steps_at(done))
             stack.enter_context(bar)

@@ -1,5 +1,6 @@
 """How both learners do on well-known tasks: a table made of cells, a task and a learner each."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -110,8 +111,11 @@ def run_cell(config: TrainConfig, run_dir: PathLike | None, out: PathLike) -> di
       Stopped: by a signal; the same call goes on.
     """
     files.check_new(out, "result")
-    job = prepare(config, len(config.seeds), devices=1)
-    with rundir.open_run(run_dir, "cell", config) as run, catch_signals() as stop:
+    with (
+        contextlib.closing(prepare(config, len(config.seeds), devices=1)) as job,
+        rundir.open_run(run_dir, "cell", config) as run,
+        catch_signals() as stop,
+    ):
         result = run_job(job, run, stop)
     record = {"config": to_dict(config), **result}
     cells.write_result(out, to_dict(config), record)

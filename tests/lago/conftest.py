@@ -47,6 +47,6 @@ def toy_family(monkeypatch):
         on_host = name == "held"
         family = registry._Family(make, lambda: LEVELS, lambda level: level in LEVELS, on_host)
         monkeypatch.setitem(registry._FAMILIES, name, family)
-        actions = FAMILIES["clevr"].action_map if name == "toy" else lambda: AIM_MAP
+        actions = FAMILIES["clevr"].action_map if name == "toy" else AIM_MAP
         ours = dataclasses.replace(FAMILIES["clevr"], action_map=actions)
         monkeypatch.setitem(FAMILIES, name, ours)

@@ -9,6 +9,7 @@ from jaxrl_guided.lago import gate, online
 from jaxrl_guided.lago.config import AloneConfig
 from jaxrl_guided.lago.gate import choose, trial_iterations
 from jaxrl_guided.lago.presets import FULL
+from jaxrl_guided.learners.train import Chunk
 from jaxrl_guided.runtime.files import read_json
 from jaxrl_guided.runtime.rundir import open_run
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
@@ -95,11 +96,37 @@ def test_plain_ppo_does_not_see_the_prior(prior, tmp_path, monkeypatch):
     assert {**first, "minutes": 0} == {**second, "minutes": 0}
 
 
-def test_a_stopped_run_goes_on_exactly(prior, tmp_path):
-    whole = run(tmp_path / "whole", prior)
+def test_sums_do_not_depend_on_the_cut():
+    """Rows of awkward numbers, in one chunk and in three."""
+    names = ("episodes", "return_sum", "squared_return_sum")
+    rows = np.random.default_rng(0).uniform(0, 1e4, (12, 2, 3)).astype(np.float32)
+
+    def run(learner, frozen, count):
+        found = np.zeros((16, 2, 3), np.float32)
+        found[:count] = rows[learner : learner + count]
+        return learner + count, {name: found[..., i] for i, name in enumerate(names)}
+
+    chunk, found = gate._with_sums(Chunk(run, 16)), []
+    for cut in ((12,), (1, 4, 7)):
+        state = gate.Tried(0, np.zeros((2, 3), np.float32))
+        for count in cut:
+            state, _ = chunk.run(state, None, np.int32(count))
+        found.append(np.asarray(state.sums))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], rows.sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("trial_share, points", [(0.2, 2), (0.5, 4)])
+def test_a_stopped_run_goes_on_exactly(trial_share, points, prior, tmp_path):
+    """With the second pair the first points of the curve would lie within the trials."""
+    evaluation = dataclasses.replace(gated().eval, curve_points=points)
+    ppo = dataclasses.replace(gated().ppo, total_steps=256)
+    changes = {"trial_share": trial_share, "eval": evaluation, "ppo": ppo}
+    whole = run(tmp_path / "whole", prior, **changes)
+    assert whole["curve"]["steps"] == ([160, 256] if points == 2 else [160, 192, 256])
     for _ in range(20):
         try:
-            found = run(tmp_path / "cut", prior, stop=StopFlag(15))
+            found = run(tmp_path / "cut", prior, stop=StopFlag(15), **changes)
             break
         except Stopped:
             continue

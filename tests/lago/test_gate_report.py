@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxrl_guided.lago.gate_report import gate_cells, gate_record
+from jaxrl_guided.lago.gate_report import gate_cells, gate_record, task_cells
 from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.runtime.config import to_dict
 
@@ -23,6 +23,17 @@ def test_cells_have_every_seed_and_fit_into_half_an_hour():
     assert cells["distance-reversed-gated-5_6_7_8_9"].alone == FULL.alone
 
 
+def test_meta_worlds_task_has_all_priors_on_equal_terms():
+    cells = task_cells()
+    assert len(cells) == 2 * (1 + 2 * 3)
+    assert {(c.env, c.level, c.total_steps) for c in cells.values()} == {
+        ("metaworld", "reach", 200_000)
+    }
+    for arm in ("lago", "gated"):
+        same = [dataclasses.replace(c, control="none") for c in cells.values() if c.arm == arm]
+        assert len(set(same)) == 2  # one for each half of the seeds
+
+
 def test_table_and_verdicts():
     main = [
         cell("ppo", [0.4, 0.4]),
@@ -35,7 +46,7 @@ def test_table_and_verdicts():
         cell("gated", [0.39, 0.38], "reversed", chosen=["ppo", "ppo"]),
         cell("gated", [0.36, 0.36], "random", chosen=["ppo", "lago"]),
     ]
-    record = gate_record(own, main)
+    record = gate_record([*own, *main], "real")
     rows = {(row[0], row[1]): row for row in record["rows"]}
     assert list(rows) == [
         ("", "PPO"),
@@ -56,6 +67,6 @@ def test_table_and_verdicts():
 
 
 def test_without_ppo_nothing_is_judged():
-    record = gate_record([cell("gated", [0.3, 0.3], "reversed", chosen=["ppo", "ppo"])], [])
+    record = gate_record([cell("gated", [0.3, 0.3], "reversed", chosen=["ppo", "ppo"])], "real")
     assert record["first_line"] == ""
     assert record["rows"][0][4] == ""

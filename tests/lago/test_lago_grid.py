@@ -11,9 +11,11 @@ from jaxrl_guided.lago import cell as cell_module
 from jaxrl_guided.lago import grid
 from jaxrl_guided.lago.cell import cell_identity, load_inputs, run_cell
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.gate_report import task_cells
 from jaxrl_guided.lago.guidance import GuidanceConfig
-from jaxrl_guided.lago.presets import FULL
+from jaxrl_guided.lago.presets import FULL, METAWORLD, PRESETS
 from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
+from jaxrl_guided.lago.trials import METAWORLD_TRIALS
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError
@@ -85,6 +87,18 @@ def test_the_reported_grid_fits_into_a_night_on_two_cores_and_cells_into_half_an
     minutes = [grid.estimate_minutes(cell) for cell in grid.make_cells(FULL.cells(), READ)]
     assert sum(minutes) / 2 <= 8 * 60
     assert max(minutes) <= 30
+    for cells_ in (METAWORLD.cells(), METAWORLD_TRIALS, task_cells()):
+        assert max(map(grid.estimate_minutes, grid.make_cells(cells_, READ))) <= 30
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_arm_of_every_preset_has_an_estimate_and_says_all_that_decides_it(preset):
+    wanted = {arm: PRESETS[preset].settings(arm) for arm in ARMS}
+    for cell in grid.make_cells(wanted, READ):
+        assert grid.estimate_minutes(cell) > 0
+        with_sac = ARMS[cell.id].algorithm == "sac"
+        assert {"sac", "soft"} <= set(cell.config["config"]) or not with_sac
+        assert ("ppo" in cell.config["config"]) == (ARMS[cell.id].learns and not with_sac)
 
 
 def test_processes_get_their_cell_and_everything_it_reads(tmp_path, prior, data, monkeypatch):

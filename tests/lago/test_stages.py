@@ -3,14 +3,17 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl_guided.envs import dataset
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
+from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP as METAWORLD_ACTIONS
 from jaxrl_guided.lago import stages
 from jaxrl_guided.lago.artifact import PriorError, load_prior
 from jaxrl_guided.lago.config import DataConfig
+from jaxrl_guided.lago.prior import embed_states
 from jaxrl_guided.lago.stages import collect_data, load_data, load_trained, train_prior
 from jaxrl_guided.runtime.checkpoint import file_hash
 from jaxrl_guided.runtime.errors import UserError
@@ -18,12 +21,13 @@ from jaxrl_guided.runtime.rundir import open_run
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
 from tests.lago.tiny import (
     HORIZON,
-    METAWORLD_MAP,
     PRIOR,
     expert_episodes,
     metaworld_episodes,
+    prior_card,
     write_prior,
 )
+from tests.lago.toy_env import STATE
 
 pytestmark = pytest.mark.usefixtures("toy_family")
 
@@ -234,8 +238,28 @@ def test_a_prior_of_continuous_actions_is_trained_and_loaded(tmp_path):
     pytest.importorskip("metaworld")
     card = run(tmp_path / "run", tmp_path / "prior", metaworld_episodes())
     assert (card.spec.num_actions, card.spec.action_size) == (0, 4)
-    assert card.action_map == METAWORLD_MAP | {"squash": "tanh", "clip": 0.98}
+    assert card.action_map == METAWORLD_ACTIONS | {"squash": "tanh", "clip": 0.98}
     found = load_trained(tmp_path / "prior", "metaworld")
     assert (found.spec, found.expert_steps) == (card.spec, card.training["expert_steps"])
     with pytest.raises(PriorError, match=r"trained for actions .*'squash': 'tanh'"):
         load_trained(tmp_path / "prior")
+
+
+def test_what_never_varied_has_no_weight():
+    """A distractor that the data has not shown changes nothing, and no number is large."""
+    states = np.random.default_rng(0).normal(size=(50, STATE)).astype(np.float32)
+    states[:, [2, 5]] = 0.25
+    mean, std = stages._statistics(states)
+    np.testing.assert_allclose(np.delete(std, [2, 5]), np.delete(states.std(0), [2, 5]))
+    _, prior, _ = prior_card()
+    prior = dataclasses.replace(prior, mean=jnp.asarray(mean), std=jnp.asarray(std))
+    other = states.copy()
+    other[:, [2, 5]] = 0.9
+
+    def seen_at(x):
+        return np.where(np.isin(np.arange(STATE), [2, 5]), 0.25, x).astype(np.float32)
+
+    seen, changed = (embed_states(prior, jnp.asarray(x)) for x in (states, other))
+    np.testing.assert_allclose(seen, changed, atol=1e-5)
+    far, farther = (embed_states(prior, jnp.asarray(seen_at(x))) for x in (1e3, 1e5))
+    np.testing.assert_array_equal(far, farther)

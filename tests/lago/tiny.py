@@ -7,6 +7,7 @@ import numpy as np
 from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.envs.clevr.instructions import instruction_set
 from jaxrl_guided.envs.dataset import Episodes
+from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP as METAWORLD_ACTIONS
 from jaxrl_guided.lago.actions import from_map
 from jaxrl_guided.lago.artifact import (
     BackboneChoice,
@@ -54,22 +55,13 @@ def online_config(**changes):
     return dataclasses.replace(config, **changes)
 
 
-METAWORLD_MAP = {
-    "kind": "continuous",
-    "size": 4,
-    "low": -1.0,
-    "high": 1.0,
-    "action": "gripper x, y, z (0.01 m each), closing effort",
-}
-
-
 def metaworld_episodes():
     """Episodes in the form of Meta-World's: ten tasks of twenty texts, an aim for each task."""
     aims = np.random.default_rng(5).uniform(-1, 1, (10, 4)).astype(np.float32)
     return expert_episodes(
         env="metaworld/real",
         right=lambda instruction: aims[instruction // 20],
-        action_map=METAWORLD_MAP,
+        action_map=METAWORLD_ACTIONS,
         num_texts=200,
     )
 

@@ -202,27 +202,30 @@ class Pool:
         return worker
 
     def _all(self, request: bytes) -> None:
-        for worker in self._workers:
-            worker.ask(request)
-        for number in range(len(self._workers)):
-            self._await(number, request)
+        try:
+            for worker in self._workers:
+                worker.ask(request)
+            for number in range(len(self._workers)):
+                self._await(number, request)
+        except BaseException:
+            self.close()
+            raise
         self._keep()
 
     def _await(self, number: int, request: bytes) -> None:
         """Waits for an answer; a process that is gone is started again, its episodes are lost."""
-        try:
-            for _ in range(_MOST_STARTS):
-                try:
-                    self._workers[number].answer()
-                    return
-                except WorkerGone:
-                    if not self._restarts:
-                        raise
+        gone = False
+        for _ in range(_MOST_STARTS):
+            try:
+                if gone:
                     self._replace(number, request)
-            raise HostEnvError(f"{self.name}: a process was started {_MOST_STARTS} times and died")
-        except BaseException:
-            self.close()
-            raise
+                self._workers[number].answer()
+                return
+            except WorkerGone:
+                if not self._restarts:
+                    raise
+                gone = True
+        raise HostEnvError(f"{self.name}: a process was started {_MOST_STARTS} times and died")
 
     def _replace(self, number: int, request: bytes) -> None:
         rows = self._starts[number][1]

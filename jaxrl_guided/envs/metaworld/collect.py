@@ -14,10 +14,12 @@ import numpy as np
 
 from jaxrl_guided.envs.bridge.slot import episode_seed
 from jaxrl_guided.envs.dataset import Episodes
-from jaxrl_guided.envs.metaworld.env import ACTION_MAP, MetaWorldEnv
+from jaxrl_guided.envs.metaworld.env import MetaWorldEnv
 from jaxrl_guided.envs.metaworld.expert import expert_action
 from jaxrl_guided.envs.metaworld.instructions import instruction_set
+from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP
 from jaxrl_guided.runtime import versions
+from jaxrl_guided.runtime.signals import end_with_parent
 
 Progress = Callable[[int, int], None]
 """Called after every chunk with the episodes that are complete and those wanted."""
@@ -92,7 +94,8 @@ def _play_all(
         yield from (_play_chunk(job, chunk) for chunk in chunks)
         return
     context = multiprocessing.get_context("spawn")  # JAX may have started here
-    with concurrent.futures.ProcessPoolExecutor(count, context) as pool:
+    executor = concurrent.futures.ProcessPoolExecutor(count, context, initializer=end_with_parent)
+    with executor as pool:
         yield from pool.map(_play_chunk, [job] * len(chunks), chunks)
 
 

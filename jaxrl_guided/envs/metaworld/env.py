@@ -16,18 +16,11 @@ SUCCESS_REWARD = 10.0
 MAX_HORIZON = 500
 """Meta-World refuses a further step."""
 
-ACTION_MAP = {
-    "kind": "continuous",
-    "size": 4,
-    "low": -1.0,
-    "high": 1.0,
-    "action": "gripper x, y, z (0.01 m each), closing effort",
-}
-"""What an action means; a prior and its learner must agree on it."""
-
 
 class MetaWorldEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
     """One table, on which every episode has an instruction drawn uniformly, and so a task.
+
+    (The paper has its tasks in turn; drawn from the seed alone, an episode can be played again.)
 
     An observation is a dictionary: `state`, `f32[91]` (see `tasks`), and `instruction`, an index
     into the level's texts. An action is `f32[4]` in ±1. The reward is the difference of two

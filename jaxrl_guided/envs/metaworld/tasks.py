@@ -27,6 +27,15 @@ TARGET = slice(4, 7)
 POSE_SIZE = 7
 STATE_SIZE = TARGET.stop + POSE_SIZE * len(ENTITIES)
 
+ACTION_MAP = {
+    "kind": "continuous",
+    "size": 4,
+    "low": -1.0,
+    "high": 1.0,
+    "action": "gripper x, y, z (0.01 m each), closing effort",
+}
+"""What an action means; a prior and its learner must agree on it."""
+
 _SEEN: dict[str, tuple[str, ...]] = {
     "reach": ("target object",),
     "push": ("target object",),

@@ -146,6 +146,16 @@ def test_a_fault_is_one_error_and_ends_the_pool(fault, tmp_path):
     pool.close()
 
 
+def test_a_fault_in_this_process_ends_the_pool_too():
+    pool = make(functools.partial(hosts.Counter, "raise"), num_envs=2, workers=0)
+    pool.reset(np.zeros(2, np.uint32))
+    pool.step(np.ones(2, int))
+    with pytest.raises(HostEnvError, match="environment 0 failed in step"):
+        pool.step(np.ones(2, int))
+    with pytest.raises(HostEnvError, match="closed, or has failed before"):
+        pool.step(np.ones(2, int))
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_a_counted_restart_if_wanted(fault, tmp_path):
     factory = one_faulty(fault, tmp_path / "once")

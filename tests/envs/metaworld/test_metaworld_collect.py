@@ -9,8 +9,9 @@ pytest.importorskip("metaworld.policies")
 
 from jaxrl_guided.envs import dataset
 from jaxrl_guided.envs.metaworld.collect import collect
-from jaxrl_guided.envs.metaworld.env import ACTION_MAP, MetaWorldEnv
+from jaxrl_guided.envs.metaworld.env import MetaWorldEnv
 from jaxrl_guided.envs.metaworld.instructions import instruction_set
+from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP
 
 
 @pytest.fixture(scope="module")
