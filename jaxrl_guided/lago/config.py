@@ -242,15 +242,25 @@ class OnlineConfig:
         return registry.on_host(f"{self.env}/{self.level}")
 
     @property
+    def algorithm(self) -> Literal["ppo", "sac"]:
+        """That the arm trains with."""
+        return ARMS[self.arm].algorithm
+
+    @property
+    def learner(self) -> PPOConfig | SACConfig:
+        """The algorithm's configuration with the budget of an arm that learns."""
+        own: PPOConfig | SACConfig = self.sac if self.algorithm == "sac" else self.ppo
+        return dataclasses.replace(own, total_steps=self.total_steps)
+
+    @property
     def total_steps(self) -> int:
         """Environment steps asked for, per seed."""
-        arm = ARMS[self.arm]
-        if not arm.learns:
+        if not ARMS[self.arm].learns:
             return 0
-        steps = self.sac.total_steps if arm.algorithm == "sac" else self.ppo.total_steps
+        steps = self.sac.total_steps if self.algorithm == "sac" else self.ppo.total_steps
         if self.level == "easy":
             steps = min(steps, self.easy_steps)
-        return steps * arm.steps_factor
+        return steps * ARMS[self.arm].steps_factor
 
     @property
     def arm_guidance(self) -> GuidanceConfig:
@@ -267,7 +277,7 @@ class OnlineConfig:
         What an arm does not use is left out, so that choosing it anew voids no result.
         """
         arm, settings = ARMS[self.arm], to_dict(self)
-        with_sac = arm.algorithm == "sac"
+        with_sac = self.algorithm == "sac"
         parts = {"guidance": arm.guided and arm.learns, "bc": arm.from_bc}
         parts["ppo"] = arm.learns and not with_sac
         parts["network"] = not with_sac

@@ -111,7 +111,7 @@ def run_gated(
     spent = config.ppo.steps_at(tried)
     (steps, *_) = [curve["steps"] for _, _, _, curve in parts.values()]
     results = {
-        "steps": config.ppo.steps_at(_iterations(config)),
+        "steps": config.ppo.steps_at(config.learner.iterations),
         "curve": {
             "steps": [spent + step for step in steps],
             "success": [_merged(curves, point) for point in range(len(steps))],
@@ -130,14 +130,9 @@ def run_gated(
     return Gated(results, judge)
 
 
-def _iterations(config: OnlineConfig) -> int:
-    """Of the whole run."""
-    return dataclasses.replace(config.ppo, total_steps=config.total_steps).iterations
-
-
 def trial_iterations(config: OnlineConfig) -> int:
     """Iterations of each of the two trials; the second half of them counts."""
-    return max(1, round(config.trial_share / 2 * _iterations(config)))
+    return max(1, round(config.trial_share / 2 * config.learner.iterations))
 
 
 def choose(guided: np.ndarray, plain: np.ndarray) -> np.ndarray:
@@ -161,7 +156,7 @@ def _mean_and_error(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _side(config: OnlineConfig, arm: str, tried: int, prior: TrainedPrior | None) -> _Side:
     settings = config if arm == GUIDED else config.alone.applied(config)
-    steps = config.ppo.steps_at(_iterations(config) - tried)
+    steps = config.ppo.steps_at(config.learner.iterations - tried)
     ppo = dataclasses.replace(settings.ppo, total_steps=steps)
     part = dataclasses.replace(settings, arm=arm, ppo=ppo, easy_steps=steps)
     frozen = freeze_prior(config, config.level, prior) if prior is not None else None

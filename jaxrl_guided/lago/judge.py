@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl_guided.backbones.text_features import MINILM_DIM, text_features, whiten
 from jaxrl_guided.envs import make
 from jaxrl_guided.envs.types import PyTree, Space, VectorEnv
-from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.families import family_of
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import PriorSpec, init_cache, step_action, step_outputs
@@ -196,8 +196,7 @@ def open_judge(config: OnlineConfig, level: str, curve: bool = False) -> Iterato
         return judge
 
     if not config.on_host:
-        arm = "sac" if ARMS[config.arm].algorithm == "sac" else "random"
-        shared = dataclasses.replace(config, arm=arm, seeds=(0,), level="real")
+        shared = dataclasses.replace(config, arm=config.algorithm, seeds=(0,), level="real")
         yield judge_with(_policy_player(shared, level, episodes))
         return
     with contextlib.closing(_judged_env(config, level, episodes, members)) as env:
@@ -218,7 +217,7 @@ def make_act(
 
     There is no memory, `{}` at the start.
     """
-    if ARMS[config.arm].algorithm == "sac":
+    if config.algorithm == "sac":
         return functools.partial(sac.act, make_soft(config, level, env))
     return functools.partial(ppo.act, make_network(config, level, env))
 

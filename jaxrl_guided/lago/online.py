@@ -193,7 +193,7 @@ def load_settings(path: PathLike) -> OnlineConfig:
 def load_policy(config: OnlineConfig, path: PathLike) -> PyTree:
     """The final policies of a run, seeds first, as `run_arm` left them in its directory."""
     template: PyTree
-    if ARMS[config.arm].algorithm == "sac":
+    if config.algorithm == "sac":
         template, _ = make_soft(config, config.level).init(jax.random.key(0))
     else:
         network = make_network(config, config.level)

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 
 from jaxrl_guided.envs.types import HostSide, PyTree, VectorEnv
 from jaxrl_guided.lago.artifact import TrainedPrior, freeze
-from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
 from jaxrl_guided.lago.judge import level_env, make_network, make_soft, open_judge
 from jaxrl_guided.lago.prior import PriorSpec
 from jaxrl_guided.learners.on_host import make_chunk_on_host
-from jaxrl_guided.learners.ppo import PPO, Policy, make_ppo
-from jaxrl_guided.learners.sac import SAC, make_sac
+from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, make_ppo
+from jaxrl_guided.learners.sac import SAC, SACConfig, make_sac
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.learners.train import Chunk, make_chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer
@@ -111,27 +111,26 @@ def freeze_prior(config: OnlineConfig, level: str, prior: TrainedPrior) -> Froze
 def open_program(config: OnlineConfig, prior: TrainedPrior | None) -> Iterator[Program]:
     """The learner of an arm with its budget, guided with a prior; closes its environments."""
     # All that decides the program: arms that share it are compiled once.
-    shared = dataclasses.replace(config, seeds=(0,))
-    if ARMS[config.arm].algorithm == "sac":
-        steps = dataclasses.replace(config.sac, total_steps=config.total_steps)
-        shared = dataclasses.replace(shared, arm="sac", sac=steps)
-    else:
-        budget = dataclasses.replace(config.ppo, total_steps=config.total_steps)
-        shared = dataclasses.replace(shared, arm="ppo", ppo=budget)
+    shared = dataclasses.replace(config, arm=config.algorithm, seeds=(0,))
+    own = config.learner
     guided = None if prior is None else (prior.spec, config.arm_guidance)
     if not config.on_host:
-        yield _program(shared, guided)
+        yield _program(shared, own, guided)
         return
-    num_envs, members = _num_envs(shared), len(config.seeds)
-    env = level_env(shared, shared.level, num_envs, members=members)
+    env = level_env(config, config.level, own.num_envs, members=len(config.seeds))
     with contextlib.closing(env):
-        learner = _learner(shared, env, guided)
+        learner = _learner(shared, own, env, guided)
         yield Program(learner, make_chunk_on_host(env, learner), env.host)
 
 
+Guided = tuple[PriorSpec, GuidanceConfig] | None
+"""By what a learner is guided."""
+
+
 @functools.lru_cache(maxsize=4)
-def _program(config: OnlineConfig, guided: tuple[PriorSpec, GuidanceConfig] | None) -> Program:
-    learner = _learner(config, level_env(config, config.level, _num_envs(config)), guided)
+def _program(config: OnlineConfig, own: PPOConfig | SACConfig, guided: Guided) -> Program:
+    env = level_env(config, config.level, own.num_envs)
+    learner = _learner(config, own, env, guided)
 
     def iterate(state: Any, frozen: PyTree) -> Any:
         return learner.iterate(state, *frozen)
@@ -139,16 +138,10 @@ def _program(config: OnlineConfig, guided: tuple[PriorSpec, GuidanceConfig] | No
     return Program(learner, make_chunk(jax.vmap(iterate, in_axes=(0, None))))
 
 
-def _num_envs(config: OnlineConfig) -> int:
-    return config.sac.num_envs if config.arm == "sac" else config.ppo.num_envs
-
-
 def _learner(
-    config: OnlineConfig,
-    env: VectorEnv,
-    guided: tuple[PriorSpec, GuidanceConfig] | None,
+    config: OnlineConfig, own: PPOConfig | SACConfig, env: VectorEnv, guided: Guided
 ) -> PPO | SAC:
     guidance = make_guidance(*guided) if guided is not None else None
-    if config.arm == "sac":
-        return make_sac(env, make_soft(config, config.level, env), config.sac, guidance)
-    return make_ppo(env, make_network(config, config.level, env), config.ppo, guidance)
+    if isinstance(own, SACConfig):
+        return make_sac(env, make_soft(config, config.level, env), own, guidance)
+    return make_ppo(env, make_network(config, config.level, env), own, guidance)
