@@ -1,6 +1,11 @@
 """Expert episodes as a dataset: what is recorded, and the same whatever the processes."""
 
 import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -88,3 +93,36 @@ def test_tasks_take_turns():
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         collect(**({"level": "real", "num_episodes": 1, "seed": 0} | options))
+
+
+COLLECT = """
+from jaxrl_guided.envs.metaworld.collect import collect
+if __name__ == "__main__":
+    collect("reach", 400, 0, workers=2, progress=lambda *done: print(*done, flush=True))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_no_process_outlives_the_parent(sent, tmp_path):
+    script = tmp_path / "collects.py"
+    script.write_text(COLLECT)
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "20 400\n"
+    children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    assert len(children) >= 2
+    parent.send_signal(sent)
+    parent.wait(30)
+    parent.stdout.close()
+    end = time.monotonic() + 10
+    while any(map(alive, children)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(alive, children))
+
+
+def alive(process):
+    try:
+        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
