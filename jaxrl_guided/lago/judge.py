@@ -23,14 +23,8 @@ from jaxrl_guided.lago.families import family_of
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.prior import PriorSpec, init_cache, step_action, step_outputs
 from jaxrl_guided.learners import ppo, sac
-from jaxrl_guided.learners.evaluate import (
-    Act,
-    EpisodeResults,
-    evaluate,
-    in_rounds,
-    uniform_action,
-)
-from jaxrl_guided.learners.on_host import make_evaluation_on_host
+from jaxrl_guided.learners.evaluate import EpisodeResults, uniform_action
+from jaxrl_guided.learners.members import Player, make_player
 from jaxrl_guided.networks.actor_critic import Network, make_actor_critic
 from jaxrl_guided.networks.soft import SoftNetwork, make_soft_network
 
@@ -49,9 +43,6 @@ actions, a list over seeds each."""
 
 Judge = Callable[[PyTree], Numbers]
 """From the policies of all seeds (leading axis) to their results."""
-
-Player = Callable[[PyTree, jax.Array], EpisodeResults]
-"""`(who acts, members first; key) -> results [members, N]`."""
 
 
 def eval_key(level: str, curve: bool = False) -> jax.Array:
@@ -118,28 +109,6 @@ def _features(env: str, level: str, kind: Any, size: int, components: int | None
     unique, index = np.unique(texts, return_inverse=True)
     dim = size if kind == "hashed" else MINILM_DIM
     return text_features(unique.tolist(), kind=kind, dim=dim)[index]
-
-
-def _make_player(
-    env: VectorEnv, act: Act, horizon: int, memory: PyTree, axes: PyTree, episodes: int
-) -> Player:
-    """Plays as many episodes.
-
-    Args:
-      act: `(who, memory, key, obs) -> (memory, action)`, of one member.
-      axes: of the members in who acts, as `vmap` has it.
-    """
-    play: Player
-    if env.host is not None:
-        play = make_evaluation_on_host(env, act, horizon, memory, True, axes)
-    else:
-
-        def run(who: PyTree, key: jax.Array) -> EpisodeResults:
-            known = functools.partial(act, who)
-            return evaluate(env, known, key, horizon, memory, until_success=True)
-
-        play = jax.jit(jax.vmap(run, in_axes=(axes, None)))
-    return in_rounds(play, env.num_envs, episodes)
 
 
 def _judged_env(config: OnlineConfig, level: str, episodes: int, members: int) -> VectorEnv:
@@ -232,7 +201,7 @@ def _make_policy_player(config: OnlineConfig, level: str, env: VectorEnv, episod
         )
         return memory, jnp.where(greedy, best, drawn)
 
-    return _make_player(env, choose, config.horizon, {}, 0, episodes)
+    return make_player(env, choose, episodes, config.horizon, {}, until_success=True)
 
 
 def judge_random(config: OnlineConfig, level: str) -> Numbers:
@@ -244,7 +213,7 @@ def judge_random(config: OnlineConfig, level: str) -> Numbers:
             del obs
             return memory, uniform_action(env, jax.random.fold_in(key, seed))
 
-        play = _make_player(env, choose, config.horizon, (), 0, episodes)
+        play = make_player(env, choose, episodes, config.horizon, until_success=True)
         return _report(play(seeds, eval_key(level)), 1)
 
 
@@ -262,7 +231,8 @@ def judge_prior(config: OnlineConfig, spec: PriorSpec, frozen: FrozenPrior, leve
             return act_by_prior(spec, frozen, cache, key, obs, greedy)
 
         cache = init_cache(spec, env.num_envs)
-        play = _make_player(env, choose, config.horizon, cache, (None, 0), episodes)
+        steps = config.horizon
+        play = make_player(env, choose, episodes, steps, cache, until_success=True, axes=(None, 0))
         found = _report(play((frozen, jnp.array(BOTH)), eval_key(level)), len(BOTH))
     return {name: values * len(config.seeds) for name, values in found.items()}
 

@@ -9,17 +9,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_guided.envs.types import HostSide, PyTree, VectorEnv
+from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.lago.artifact import TrainedPrior, freeze
 from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.lago.guidance import FrozenPrior, GuidanceConfig, make_guidance
 from jaxrl_guided.lago.judge import level_env, make_network, make_soft, open_judge
 from jaxrl_guided.lago.prior import PriorSpec
-from jaxrl_guided.learners.on_host import make_chunk_on_host
+from jaxrl_guided.learners.members import make_training, restore
 from jaxrl_guided.learners.ppo import PPO, Policy, PPOConfig, make_ppo
 from jaxrl_guided.learners.sac import SAC, SACConfig, make_sac
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
-from jaxrl_guided.learners.train import Chunk, make_chunk
+from jaxrl_guided.learners.train import Chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
@@ -32,12 +32,12 @@ class Program:
     Attributes:
       learner: of one seed.
       chunk: of all seeds; its second argument is `(frozen prior or None,)`.
-      host: of the environments, where the host steps them.
+      env: that it trains in.
     """
 
     learner: PPO | SAC
     chunk: Chunk
-    host: HostSide | None = None
+    env: VectorEnv
 
     def init(self, config: OnlineConfig, frozen: FrozenPrior | None) -> Any:
         """States of all seeds."""
@@ -48,8 +48,7 @@ class Program:
 
     def restore(self, state: Any) -> None:
         """Brings environments that the host steps to where a learner's state says."""
-        if self.host is not None:
-            self.host.restore(state.env_state, state.obs)
+        restore(self.env, state)
 
     def plan(self, config: OnlineConfig) -> Plan:
         """The whole run of an arm."""
@@ -119,8 +118,7 @@ def open_program(config: OnlineConfig, prior: TrainedPrior | None) -> Iterator[P
         return
     env = level_env(config, config.level, own.num_envs, members=len(config.seeds))
     with contextlib.closing(env):
-        learner = _learner(shared, own, env, guided)
-        yield Program(learner, make_chunk_on_host(env, learner), env.host)
+        yield _make_program(shared, own, guided, env)
 
 
 Guided = tuple[PriorSpec, GuidanceConfig] | None
@@ -130,18 +128,16 @@ Guided = tuple[PriorSpec, GuidanceConfig] | None
 @functools.lru_cache(maxsize=4)
 def _program(config: OnlineConfig, own: PPOConfig | SACConfig, guided: Guided) -> Program:
     env = level_env(config, config.level, own.num_envs)
-    learner = _learner(config, own, env, guided)
-
-    def iterate(state: Any, frozen: PyTree) -> Any:
-        return learner.iterate(state, *frozen)
-
-    return Program(learner, make_chunk(jax.vmap(iterate, in_axes=(0, None))))
+    return _make_program(config, own, guided, env)
 
 
-def _learner(
-    config: OnlineConfig, own: PPOConfig | SACConfig, env: VectorEnv, guided: Guided
-) -> PPO | SAC:
+def _make_program(
+    config: OnlineConfig, own: PPOConfig | SACConfig, guided: Guided, env: VectorEnv
+) -> Program:
     guidance = make_guidance(*guided) if guided is not None else None
+    learner: PPO | SAC
     if isinstance(own, SACConfig):
-        return make_sac(env, make_soft(config, config.level, env), own, guidance)
-    return make_ppo(env, make_network(config, config.level, env), own, guidance)
+        learner = make_sac(env, make_soft(config, config.level, env), own, guidance)
+    else:
+        learner = make_ppo(env, make_network(config, config.level, env), own, guidance)
+    return Program(learner, make_training(env, learner), env)

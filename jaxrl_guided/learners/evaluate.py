@@ -1,12 +1,10 @@
 """Evaluation of a policy: one episode in each environment, inside jit."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from jaxrl_guided.envs.population import any_of_all
@@ -142,23 +140,6 @@ def evaluation_parts(
         return (*carry, step.obs), results
 
     return decide, record
-
-
-def in_rounds(
-    play: Callable[[PyTree, jax.Array], EpisodeResults], num_envs: int, episodes: int
-) -> Callable[[PyTree, jax.Array], EpisodeResults]:
-    """Plays as often as it takes to have so many episodes, from a key for each round.
-
-    Args:
-      play: `(policies, key) -> results [members, num_envs]`.
-    """
-
-    def rounds(policies: PyTree, key: jax.Array) -> EpisodeResults:
-        count = math.ceil(episodes / num_envs)
-        found = [play(policies, jax.random.fold_in(key, i) if i else key) for i in range(count)]
-        return jax.tree.map(lambda *x: np.concatenate(x, axis=1)[:, :episodes], *found)
-
-    return rounds
 
 
 def stateless(

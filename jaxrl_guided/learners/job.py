@@ -1,19 +1,18 @@
 """Training on one environment, several seeds side by side: train, evaluate, sum up."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.learners.build import Job
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.judge import judge_random, make_judge
-from jaxrl_guided.learners.on_host import make_chunk_on_host
+from jaxrl_guided.learners.members import make_training, restore
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
-from jaxrl_guided.learners.train import make_chunk
 from jaxrl_guided.runtime.checkpoint import Checkpointer, save_alone
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.mesh import is_leader
@@ -86,17 +85,8 @@ def train_members(
     state, shardings = job.placement.init(start, np.asarray(seeds, np.uint32), changes)
     more = (None,) if job.demos is None else (None, job.demos)
 
-    def iterate(state: Any, more: PyTree) -> Any:
-        return learner.iterate(state, *more)
-
-    if host := job.env.host:
-        chunk = make_chunk_on_host(job.env, learner, _MAX_ITERATIONS)
-    else:
-        chunk = make_chunk(jax.vmap(iterate, in_axes=(0, None)), _MAX_ITERATIONS, shardings)
-
-    def on_restore(state: Any) -> None:
-        if host:
-            host.restore(state.env_state, state.obs)
+    chunk = make_training(job.env, learner, _MAX_ITERATIONS, shardings)
+    on_restore = functools.partial(restore, job.env)
 
     def point(state: Any) -> list[float]:
         return judge_often(state.policy)["return"]

@@ -9,15 +9,9 @@ import numpy as np
 
 from jaxrl_guided.envs.types import Dict, PyTree, VectorEnv
 from jaxrl_guided.learners.build import Job
-from jaxrl_guided.learners.evaluate import (
-    Act,
-    EpisodeResults,
-    evaluate,
-    in_rounds,
-    uniform_action,
-)
+from jaxrl_guided.learners.evaluate import Act, EpisodeResults, uniform_action
 from jaxrl_guided.learners.job_config import EVALUATION_SEED
-from jaxrl_guided.learners.on_host import make_evaluation_on_host
+from jaxrl_guided.learners.members import make_player
 from jaxrl_guided.runtime.mesh import replicated
 
 
@@ -69,25 +63,11 @@ def _environments(job: Job, episodes: int) -> VectorEnv:
 
 def _player(
     job: Job, env: VectorEnv, act: Act, memory: PyTree, episodes: int
-) -> Callable[[PyTree], Any]:
-    """`policies [members, …] -> EpisodeResults [members, episodes]` of numpy arrays.
-
-    Args:
-      act: `(policy, memory, key, obs) -> (memory, action)`.
-    """
-    max_steps = job.config.evaluation.max_steps
-    program: Callable[[PyTree, jax.Array], EpisodeResults]
-    if env.host is None:
-
-        def run(policy: PyTree, key: jax.Array) -> EpisodeResults:
-            return evaluate(env, functools.partial(act, policy), key, max_steps, memory)
-
-        every = replicated(job.placement.mesh)
-        program = jax.jit(jax.vmap(run, in_axes=(0, None)), out_shardings=every)
-    else:
-        program = make_evaluation_on_host(env, act, max_steps, memory)
-
-    play = in_rounds(program, env.num_envs, episodes)
+) -> Callable[[PyTree], EpisodeResults]:
+    """`policies [members, …] -> EpisodeResults [members, episodes]`, always the same episodes."""
+    shardings = replicated(job.placement.mesh) if env.host is None else None
+    steps = job.config.evaluation.max_steps
+    play = make_player(env, act, episodes, steps, memory, shardings=shardings)
     return lambda policies: play(policies, jax.random.key(EVALUATION_SEED))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.envs.types import Box, Discrete, MultiDiscrete, TimeStep, VectorEnv
-from jaxrl_guided.learners import job
+from jaxrl_guided.learners import job, members
 from jaxrl_guided.learners.build import prepare
 from jaxrl_guided.learners.evaluate import uniform_action
 from jaxrl_guided.learners.job import run_job, summary_text
@@ -100,7 +100,7 @@ def test_a_run_that_diverges_names_iteration_metric_and_last_good_checkpoint(tmp
         shutil.rmtree(tmp_path / "half" / "checkpoints" / str(saved.latest_step()))
     state = "iteration 4: not finite: .*; the last good one, 4, is in .*half/checkpoints"
     with (
-        unittest.mock.patch.object(job, "make_chunk", broken_after(4)),
+        unittest.mock.patch.object(members, "make_chunk", broken_after(4)),
         pytest.raises(FloatingPointError, match=state),
     ):
         do(tmp_path / "half", SMOKE)
