@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import rlax
+from jax.experimental import io_callback
 
 from benchmarks import common, floor
 from jaxrl_guided.backbones import decoder
@@ -200,6 +201,25 @@ def decoder_layer(rows: int = 8, tokens: int = 64) -> Made:
     return (params, given), start, {OURS: ours, "matrix products alone": products}
 
 
+def round_trip(numbers: int = 64) -> Made:
+    """A call of the host within a program and back, as a step of host environments makes it."""
+
+    def add_one(x: jax.Array) -> np.ndarray:
+        return np.asarray(x) + np.float32(1)
+
+    shape = jax.ShapeDtypeStruct((numbers,), jnp.float32)
+
+    def ours(_: PyTree, count: jax.Array, x: jax.Array) -> jax.Array:
+        found: jax.Array = io_callback(add_one, shape, x, ordered=True)
+        return found
+
+    def theirs(_: PyTree, count: jax.Array, x: jax.Array) -> jax.Array:
+        found: jax.Array = jax.pure_callback(add_one, shape, x)
+        return found
+
+    return None, jnp.zeros(numbers), {OURS: ours, "jax.pure_callback": theirs}
+
+
 PARTS = (
     Part("GAE, 128 steps of 64 environments", lambda: advantages(64), 500),
     Part("GAE, 128 steps of 1024 environments", lambda: advantages(1024), 50),
@@ -211,6 +231,7 @@ PARTS = (
     Part("replay of 1,048,576 steps: draw 256", lambda: drawing(1_048_576), 2_000, 1),
     Part("tanh log-probability and gradient, 8,192 × 6", log_probability, 200),
     Part("decoder layer of 576 units, 8 texts of 64 tokens", decoder_layer, 10),
+    Part("callback with 64 numbers, there and back", round_trip, 1_000),
 )
 
 

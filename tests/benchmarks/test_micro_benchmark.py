@@ -16,6 +16,7 @@ SMALL = {
     "insert": lambda: micro.insertion(8),
     "draw": lambda: micro.drawing(512),
     "tanh": lambda: micro.log_probability(2, 4),
+    "callback": lambda: micro.round_trip(3),
 }
 
 
@@ -29,7 +30,7 @@ def test_each_step_keeps_the_form_of_its_carry(make):
         assert jax.tree.all(same)
 
 
-@pytest.mark.parametrize("name", ["GAE", "tanh"])
+@pytest.mark.parametrize("name", ["GAE", "tanh", "callback"])
 def test_the_peer_finds_the_same_numbers(name):
     fixed, start, steps = SMALL[name]()
     wanted = steps[OURS](fixed, jnp.int32(0), start)
