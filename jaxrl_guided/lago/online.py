@@ -186,7 +186,10 @@ def load_settings(path: PathLike) -> OnlineConfig:
         )
     record = files.read_json(summary)
     if not isinstance(record, dict) or "config" not in record:
-        raise UserError(f"{summary} is damaged, it has no config; run train_online again")
+        raise UserError(
+            f"{summary} has no config: --online={path} is a run of another script than "
+            "train_online, or is damaged"
+        )
     return from_dict(OnlineConfig, record["config"], str(summary))
 
 

@@ -83,7 +83,9 @@ def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
     for name, (steps, values) in curves.items():
         values = np.atleast_2d(values)
         colour = f"C{order.index(name)}"
-        axes.plot(steps, values.mean(axis=0), color=colour, label=_label(name, len(values)))
+        marker = "o" if len(steps) == 1 else ""  # a line of one point is not seen
+        mean, label = values.mean(axis=0), _label(name, len(values))
+        axes.plot(steps, mean, color=colour, label=label, marker=marker)
         if len(values) > 1:
             bands = [bootstrap(column, resamples=_RESAMPLES) for column in values.T]
             low, high = [band.low for band in bands], [band.high for band in bands]

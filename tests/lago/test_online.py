@@ -185,3 +185,10 @@ def test_missing_sentence_vectors_are_found_before_work_starts(monkeypatch, tmp_
         BackboneError, match=r"fetch them with: python -m experiments.fetch_weights"
     ):
         check_inputs(online_config(arm="ppo", features="minilm"), None, None)
+
+
+def test_a_run_of_another_script_has_no_policy_of_an_arm(tmp_path):
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "summary.json").write_text('{"final": {}}')
+    with pytest.raises(UserError, match=f"--online={tmp_path} is a run of another script than"):
+        online.load_settings(tmp_path)

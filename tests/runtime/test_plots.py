@@ -48,3 +48,13 @@ def test_levels_are_dashed_lines(tmp_path):
     row = orange.max()
     assert 200 < row < 700  # a line across the picture with gaps
     assert not (abs(picture(tmp_path / "b.png") - (255, 127, 14)).max(axis=-1) < 12).any()
+
+
+def test_a_curve_of_one_point_is_seen(tmp_path):
+    learning_curves({"ppo": (np.array([7]), np.array([[0.5]]))}, tmp_path / "a.png", "A", "y")
+    learning_curves({"ppo": (np.array([7]), np.array([[np.nan]]))}, tmp_path / "b.png", "A", "y")
+
+    def blue(name):
+        return (abs(picture(tmp_path / name) - (31, 119, 180)).max(axis=-1) < 12).sum()
+
+    assert blue("a.png") > blue("b.png") + 50
