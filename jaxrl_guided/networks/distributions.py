@@ -110,12 +110,15 @@ class _Normal:
     Attributes:
       mean, log_std: `f32[..., D]`.
       low, high: bounds of the action space, D numbers each.
+      family: tells the kinds apart for jit. To JAX 0.10 dataclasses with the same leaves have equal
+        structures, whatever their classes: now and then one's program would serve the other.
     """
 
     mean: jax.Array
     log_std: jax.Array
     low: tuple[float, ...] = struct.field(pytree_node=False)
     high: tuple[float, ...] = struct.field(pytree_node=False)
+    family: str = struct.field(pytree_node=False, default="")
 
     def sample(self, key: jax.Array) -> jax.Array:
         return self.at(jax.random.normal(key, self.mean.shape, self.mean.dtype))
@@ -148,6 +151,8 @@ class _Normal:
 class TanhNormal(_Normal):
     """action = centre + half width · tanh(u) with u ~ N(mean, std²); bounds may be asymmetric."""
 
+    family: str = struct.field(pytree_node=False, default="tanh")
+
     def log_prob(self, raw: jax.Array) -> jax.Array:
         return jnp.sum(self._raw_log_prob(raw) - self._log_slope(raw), axis=-1)
 
@@ -174,6 +179,8 @@ class TanhNormal(_Normal):
 @struct.dataclass
 class ClippedNormal(_Normal):
     """action = clip(centre + half width · u); density and entropy are those before clipping."""
+
+    family: str = struct.field(pytree_node=False, default="clipped")
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
         _, half_width = self._centre_and_half_width()

@@ -110,6 +110,13 @@ def test_clipped_normal_is_scaled_to_the_bounds_and_its_density_is_scipys():
     assert entropy(policy) == pytest.approx(stats.norm.entropy(1.4, 1.0), abs=1e-5)
 
 
+def test_programs_of_one_kind_are_never_taken_for_the_other():
+    kinds = [one_dimensional(0.2, 0.5, family=kind) for kind in (TanhNormal, ClippedNormal)]
+    structures = [jax.tree.structure(kind) for kind in kinds]
+    assert structures[0] != structures[1]
+    assert structures[0] == jax.tree.structure(one_dimensional(0.3, 0.1))
+
+
 def test_clipped_normal_without_bounds_is_a_normal():
     policy = one_dimensional(0.2, 0.5, -np.inf, np.inf, ClippedNormal)
     assert policy.action(np.float32([123.0])) == 123.0
