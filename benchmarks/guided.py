@@ -87,7 +87,7 @@ class Arm:
         if history is not None:
             guidance, self._frozen = nano_guidance(history)
         env = level_env(online, LEVEL, case.num_envs)
-        ppo = make_ppo(env, make_network(online, LEVEL), config, guidance)
+        ppo = make_ppo(env, make_network(online, LEVEL, env), config, guidance)
         self._state = jax.jit(ppo.init)(jax.random.key(0))
         self._count = jnp.int32(case.iterations)
         chunk = jax.jit(make_chunk(ppo.iterate, case.iterations).run, donate_argnums=0)

@@ -25,7 +25,7 @@ Grid = Mapping[str, OnlineConfig]
 """Cells by id."""
 
 _SCORED_PER_MINUTE, _SAC_UPDATES_PER_MINUTE = 160_000, 60_000
-"""Rates on one core, of states by a prior of 8 SmolLM2 layers."""
+"""Rates on one core: states scored by a prior of 8 SmolLM2 layers, and updates of SAC."""
 
 
 def make_cells(wanted: Grid, sources: Sources) -> list[cells.Cell]:
