@@ -18,6 +18,7 @@ from jaxrl_guided.envs.bridge.pool import Pool
 from jaxrl_guided.envs.bridge.remote import HostEnvError
 from jaxrl_guided.envs.bridge.slot import episode_seed
 from tests.envs.bridge import hosts
+from tests.envs.processes import status
 
 WORKERS = [0, 2]
 
@@ -25,16 +26,6 @@ WORKERS = [0, 2]
 def make(factory=hosts.Counter, num_envs=4, **options):
     options = {"max_steps": 50, "info": ("success",), "name": "gym/Counter", "workers": 2} | options
     return Pool(factory=factory, num_envs=num_envs, **options)
-
-
-def status(process):
-    """State and parent of a process, as the system has them; None where it is gone."""
-    try:
-        text = pathlib.Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return None
-    state, parent = text.rpartition(")")[2].split()[:2]
-    return None if state == "Z" else (state, int(parent))
 
 
 def children(parent=None):

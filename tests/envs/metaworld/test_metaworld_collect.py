@@ -17,6 +17,7 @@ from jaxrl_guided.envs.metaworld.collect import collect
 from jaxrl_guided.envs.metaworld.env import MetaWorldEnv
 from jaxrl_guided.envs.metaworld.instructions import instruction_set
 from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP
+from tests.envs.processes import status
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +116,6 @@ def test_no_process_outlives_the_parent(sent, tmp_path):
     parent.wait(30)
     parent.stdout.close()
     end = time.monotonic() + 10
-    while any(map(alive, children)) and time.monotonic() < end:
+    while any(map(status, children)) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not any(map(alive, children))
-
-
-def alive(process):
-    try:
-        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    assert not any(map(status, children))
