@@ -4,7 +4,9 @@
 
 Finished cells are committed under `benchmarks/results/cells/NAME/` and skipped; the table
 `benchmarks/results/NAME*.json` grows with them and refuses to mix configurations, priors and
-datasets. `--table_only` makes it from the committed cells alone.
+datasets. `--table_only` makes it from the committed cells alone. NAME is one of lago_clevr,
+lago_clevr_30, lago_metaworld, lago_metaworld_tune, lago_metaworld_gate, lago_tune, lago_backbones,
+lago_gate and learners.
 """
 
 import functools
@@ -151,4 +153,4 @@ def _tables(name: str, results: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    app.main(run, positional=("NAME",))
+    app.main(run, positional={"NAME": f"one of {', '.join(GRIDS)}"})

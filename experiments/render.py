@@ -1,10 +1,10 @@
 """Draws one episode of CLEVR-Robot or Meta-World: a GIF that moves and a PNG strip of its steps.
 
     python -m experiments.render --env=clevr/real --policy=expert --seed=3 --out=pictures
-    python -m experiments.render --env=clevr/real --online=runs/lago --out=pictures
+    python -m experiments.render --env=clevr/real --run=runs/lago --out=pictures
     python -m experiments.render --env=metaworld/door-open --out=pictures
 
-With `--online` the first policy of a finished run of `train_online` acts, greedily.
+With `--run` the first policy of a finished run of `train_online` acts, greedily.
 """
 
 import pathlib
@@ -25,9 +25,9 @@ from jaxrl_guided.runtime.errors import UserError, validation
 _ENV = flags.DEFINE_string("env", "clevr/real", "Environment, clevr/LEVEL or metaworld/LEVEL.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the episode.", 0, 2**31 - 1)
 _POLICY = flags.DEFINE_enum(
-    "policy", "expert", ["expert", "random"], "Who acts where no --online is given."
+    "policy", "expert", ["expert", "random"], "Who acts where no --run is given."
 )
-_ONLINE = flags.DEFINE_string("online", None, "Run directory of `train_online` whose policy acts.")
+_RUN = flags.DEFINE_string("run", None, "Run directory of `train_online` whose policy acts.")
 _OUT = flags.DEFINE_string("out", ".", "Directory for episode.gif and episode.png.")
 
 MILLISECONDS = {"clevr": 450, "metaworld": 80}
@@ -43,10 +43,10 @@ def run() -> None:
         raise UserError(
             f"--env: only clevr/LEVEL and metaworld/LEVEL can be drawn, not '{_ENV.value}'"
         )
-    if _ONLINE.value and _POLICY.present:
-        raise UserError("give one of --policy and --online")
-    if _ONLINE.value and family != "clevr":
-        raise UserError("--online: only clevr/LEVEL can be drawn with a policy of train_online")
+    if _RUN.value and _POLICY.present:
+        raise UserError("give one of --policy and --run")
+    if _RUN.value and family != "clevr":
+        raise UserError("--run: only clevr/LEVEL can be drawn with a policy of train_online")
     draw = (_clevr if family == "clevr" else _metaworld)(level)
     out = pathlib.Path(_OUT.value)
     try:
@@ -90,14 +90,14 @@ def _metaworld(level: str) -> Callable[[], Pictures]:
 
 def _actor(level: str) -> tuple[VectorEnv, drawing.Act]:
     """The environment, and who acts in it."""
-    if _ONLINE.value is None:
+    if _RUN.value is None:
         return make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
-    settings = online.load_settings(_ONLINE.value)
+    settings = online.load_settings(_RUN.value)
     if settings.env != "clevr":
-        raise UserError(f"--online={_ONLINE.value} is of {settings.env}, but --env of clevr")
+        raise UserError(f"--run={_RUN.value} is of {settings.env}, but --env of clevr")
     env = judge.level_env(settings, level, 1)
     act = judge.make_act(settings, level, env)
-    policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, _ONLINE.value))
+    policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, _RUN.value))
     return env, lambda key, obs: act(policy, {}, key, obs, greedy=True)[1]
 
 

@@ -39,6 +39,7 @@ def run() -> None:
             result = run_sweep(settings, job, run_dir, stop)
     if is_leader():
         print(sweep_text(settings, result))
+        print(f"results in {run_dir.home}")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def run() -> None:
             result = run_job(job, run_dir, stop)
     if is_leader():
         print(summary_text(settings, result))
+        print(f"results in {run_dir.home}")
 
 
 if __name__ == "__main__":

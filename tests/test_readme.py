@@ -9,6 +9,12 @@ import sys
 
 import pytest
 
+from jaxrl_guided.learners.build import prepare
+from jaxrl_guided.learners.job import run_job
+from jaxrl_guided.learners.presets import SMOKE
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag
+
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -48,14 +54,14 @@ def run(example):
 
 @pytest.mark.slow
 def test_the_example_learns_easy():
-    learns, _, _ = examples()
+    learns, *_ = examples()
     # Uniform random succeeds in 7.4 % (LaGO reference, section 2).
     assert float(run(learns)[-1]) > 0.9
 
 
 @pytest.mark.slow
 def test_the_guided_example_comes_near_to_the_prior():
-    _, guided, _ = examples()
+    _, guided, *_ = examples()
     kl = [float(line.split()[1]) for line in run(guided)]
     assert kl[-1] < 0.8 * kl[0]
 
@@ -64,3 +70,11 @@ def test_the_example_of_an_own_environment_is_a_good_one():
     *_, own = examples()
     program = own + "from tests.envs import conformance\nconformance.check(env)\nprint(env.name)"
     assert run(program) == ["mine/walk"]
+
+
+def test_the_example_of_a_finished_run_plays_its_policy(tmp_path):
+    with RunDir(tmp_path / "run", SMOKE) as run_dir:
+        run_job(prepare(SMOKE, 2), run_dir, StopFlag())
+    _, _, again, _ = examples()
+    (mean,) = run(again.replace("runs/cartpole", str(tmp_path / "run")))
+    assert 8 <= float(mean) <= 500

@@ -1,10 +1,13 @@
 """The registry of environments: `make("clevr/real", num_envs=256)`.
 
 A name is `FAMILY/ENVIRONMENT`. A family is registered with a function that makes its environments
-and one that lists them; what a family needs is imported when one of the two is called.
+and one that lists them; what a family needs is imported when one of the two is called. Before
+`MODULE:FAMILY/ENVIRONMENT` is looked up the module is imported, which registers the family.
 """
 
+import contextlib
 import dataclasses
+import difflib
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,15 +58,39 @@ def names() -> list[str]:
 
 
 def check(name: str) -> None:
-    """Raises ValueError, listing what exists, unless `name` is an environment's."""
-    key, _, environment = name.partition("/")
+    """Raises ValueError, naming what is near or what exists, unless `name` is an environment's."""
+    _find(name)
+
+
+def _find(name: str) -> tuple[_Family, str]:
+    """The family of a name, and the environment in it; imports a module that the name says."""
+    family, _, environment = name.partition("/")
+    module, _, key = family.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(
+                f"environment: '{name}' needs the module '{module}': {error}"
+            ) from error
+    if key in _FAMILIES and _FAMILIES[key].knows(environment):
+        return _FAMILIES[key], environment
+    raise ValueError(f"environment: unknown '{name}'; {_advice(key, environment)}")
+
+
+def _advice(key: str, environment: str) -> str:
+    """What might have been meant."""
+    known = []
+    for family in [key] if key in _FAMILIES else _FAMILIES:
+        with contextlib.suppress(ImportError):  # of an extra that is not installed
+            known += [f"{family}/{name}" for name in _FAMILIES[family].list_names()]
+    same = [name for name in known if name.partition("/")[2] in (key, environment)]
+    near = same or difflib.get_close_matches(f"{key}/{environment}", known, n=3, cutoff=0.75)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
     if key not in _FAMILIES:
-        known = [f"{family}/…" for family in _FAMILIES]
-    elif not _FAMILIES[key].knows(environment):
-        known = [f"{key}/{other}" for other in _FAMILIES[key].list_names()]
-    else:
-        return
-    raise ValueError(f"environment: unknown '{name}'; choose one of {', '.join(known)}")
+        return f"choose one of {', '.join(f'{family}/…' for family in _FAMILIES)}"
+    return f"choose one of {', '.join(known)}"
 
 
 def on_host(name: str) -> bool:
@@ -72,15 +99,14 @@ def on_host(name: str) -> bool:
     Raises:
       ValueError: unknown name.
     """
-    check(name)
-    return _FAMILIES[name.partition("/")[0]].on_host
+    return _find(name)[0].on_host
 
 
 def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
     """The environment `name`, `num_envs` times side by side.
 
     Args:
-      name: `FAMILY/ENVIRONMENT`, one of `names()`.
+      name: `FAMILY/ENVIRONMENT`, one of `names()`; behind `MODULE:` if a module registers it.
       num_envs: how many episodes run in parallel.
       **options: those of the family: of `make_clevr` and `instruction_set`, `make_gymnax`,
         `make_brax`, `make_gym`, `make_minihack`, `make_metaworld`.
@@ -89,11 +115,10 @@ def make(name: str, num_envs: int = 1, **options: Any) -> VectorEnv:
       ValueError: unknown name, or an option out of range.
       TypeError: an option that the family does not have.
     """
-    check(name)
+    family, environment = _find(name)
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs must be a whole number from 1, not {num_envs!r}")
-    key, _, environment = name.partition("/")
-    return _FAMILIES[key].make(environment, num_envs, **options)
+    return family.make(environment, num_envs, **options)
 
 
 def _register_module(

@@ -181,13 +181,13 @@ def load_settings(path: PathLike) -> OnlineConfig:
     summary = epath.Path(path) / "summary.json"
     if not summary.exists() or not (epath.Path(path) / POLICY).exists():
         raise UserError(
-            f"--online={path} holds no policy: it is no run of train_online, is not finished, "
+            f"--run={path} holds no policy: it is no run of train_online, is not finished, "
             "or its arm has none"
         )
     record = files.read_json(summary)
     if not isinstance(record, dict) or "config" not in record:
         raise UserError(
-            f"{summary} has no config: --online={path} is a run of another script than "
+            f"{summary} has no config: --run={path} is a run of another script than "
             "train_online, or is damaged"
         )
     return from_dict(OnlineConfig, record["config"], str(summary))

@@ -14,12 +14,12 @@ from jaxrl_guided.learners.judge import judge_random, make_judge
 from jaxrl_guided.learners.members import make_training, restore
 from jaxrl_guided.learners.segments import Clock, Plan, train_in_segments
 from jaxrl_guided.runtime.checkpoint import Checkpointer, save_alone
-from jaxrl_guided.runtime.markdown import markdown_table
+from jaxrl_guided.runtime.markdown import markdown_table, measure
 from jaxrl_guided.runtime.mesh import is_leader
 from jaxrl_guided.runtime.plots import learning_curves
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag
-from jaxrl_guided.runtime.stats import mean_text, middle_text
+from jaxrl_guided.runtime.stats import INTERVALS, mean_text, middle_text
 
 POLICY = "policy"
 """Directory of the final policies within a run."""
@@ -120,12 +120,23 @@ def draw_returns(
 def summary_text(config: TrainConfig, result: dict[str, Any]) -> str:
     """The result as Markdown: a row a number, with the values of the seeds."""
     rows = []
-    for name, values in result["final"].items():
+    for name, found in result["final"].items():
+        title, values = measure(name.replace("_", " "), found)
         each = ", ".join(f"{value:.4g}" for value in values)
-        rows.append([name.replace("_", " "), mean_text(values), middle_text(values), each])
-    (floor,) = result["random"]["return"]
-    rows.append(["return, uniform random", f"{floor:.4g}", "", ""])
+        rows.append([title, mean_text(values), middle_text(values), each])
+    for name, found in result["random"].items():
+        title, (value,) = measure(f"{name}, uniform random", found)
+        rows.append([title, f"{value:.4g}", "", ""])
     seeds = ", ".join(map(str, config.seeds))
     columns = ["", "mean [95 %]", "interquartile mean [95 %]", f"seeds {seeds}"]
     title = f"# {config.algorithm.upper()} on {config.env}, {result['steps']:,} steps\n\n"
-    return title + markdown_table(columns, rows)
+    return f"{title}{markdown_table(columns, rows)}\n{judged_text(config, result)}\n"
+
+
+def judged_text(config: TrainConfig, result: dict[str, Any]) -> str:
+    """How a table's numbers were made."""
+    return (
+        f"Final policies, greedy actions unless named sampled, {config.evaluation.episodes:,} "
+        f"episodes each that no training has seen; {INTERVALS}. {result['steps']:,} environment "
+        f"steps a seed, {result['minutes']:g} minutes in all."
+    )

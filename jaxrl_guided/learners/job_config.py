@@ -139,13 +139,14 @@ class TrainConfig:
           UserError: it is unknown, or cannot be made with these options.
         """
         options = self.env_options() | ({"members": members} if self.on_host else {})
+        told = f"--config.options={','.join(self.options)}: " if self.options else ""
         with validation():
             try:
                 return registry.make(self.env, num_envs, **options)
             except HostEnvError as error:
                 (*_, reason) = str(error).strip().splitlines()  # below the worker's traceback
-                raise UserError(f"env {self.env}: {reason}") from error
-            except _BAD_OPTION as error:  # from the depths of an environment's own code
-                if not self.options:
+                raise UserError(f"{told or f'env {self.env}: '}{reason}") from error
+            except (ValueError, *_BAD_OPTION) as error:  # from the depths of its own code
+                if not told:
                     raise
-                raise ValueError(f"options: {error}") from error
+                raise UserError(f"{told}{error}") from error

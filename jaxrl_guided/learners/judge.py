@@ -44,7 +44,10 @@ def make_judge(
 
 
 def judge_random(job: Job) -> dict[str, list[float]]:
-    """Returns of uniform random actions on the episodes of the final evaluation."""
+    """Means of uniform random actions over the episodes of the final evaluation, as lists of one.
+
+    `return` and, where the environment reports it, `success`.
+    """
     episodes = job.config.evaluation.episodes
     env = _environments(job, episodes)
 
@@ -54,7 +57,10 @@ def judge_random(job: Job) -> dict[str, list[float]]:
 
     members = 1 if env.host is None else env.host.members
     results = _player(job, env, choose, (), episodes)(np.zeros(members))
-    return {"return": [float(results.returns[0].mean())]}
+    floor = {"return": [float(results.returns[0].mean())]}
+    if reports_success(env):
+        floor["success"] = [float(results.success[0].mean())]
+    return floor
 
 
 def _environments(job: Job, episodes: int) -> VectorEnv:

@@ -43,6 +43,22 @@ MINIHACK = TrainConfig(
 )
 """NetHack on the host, its map as symbols around the agent."""
 
+BRAX = TrainConfig(
+    env="brax/inverted_pendulum",
+    options=("backend=spring",),
+    ppo=PPOConfig(total_steps=500_000, rollout_steps=32, minibatches=8, gamma=0.97),
+    evaluation=CappedEvaluation(max_steps=1_000),
+)
+"""A robot in JAX."""
+
+GYM = TrainConfig(
+    env="gym/CartPole-v1",
+    ppo=PPOConfig(
+        total_steps=100_000, num_envs=16, rollout_steps=64, minibatches=8, normalise_obs=False
+    ),
+)
+"""An environment of gymnasium, on the host."""
+
 SMOKE = TrainConfig(
     env="gymnax/CartPole-v1",
     soft=SoftNetworkConfig(hidden=(16,)),
@@ -58,6 +74,8 @@ PRESETS = {
     "cartpole": CARTPOLE,
     "pendulum": PENDULUM,
     "breakout": BREAKOUT,
+    "brax": BRAX,
+    "gym": GYM,
     "minihack": MINIHACK,
     "smoke": SMOKE,
 }

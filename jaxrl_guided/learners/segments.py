@@ -5,14 +5,15 @@ A run that is stopped, or killed, goes on from its last checkpoint and ends with
 
 import contextlib
 import dataclasses
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxrl_guided.envs.types import PyTree
-from jaxrl_guided.learners.train import Chunk, iteration_of, summarise, train
+from jaxrl_guided.learners.train import Chunk, HostMetrics, iteration_of, summarise, train
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.mesh import agree, is_leader
 from jaxrl_guided.runtime.metrics import MetricsWriter
@@ -22,6 +23,9 @@ from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 _SHOWN = ("return", "success")
 """What the progress bar shows beside the rate, where it is there."""
+
+_ROWS = 200
+"""Of metrics, in a run that has so many iterations."""
 
 
 @dataclasses.dataclass
@@ -60,6 +64,41 @@ class Plan:
         points = min(self.points, self.iterations)
         return sorted({round(self.iterations * (i + 1) / points) for i in range(points)})
 
+    @property
+    def row_ends(self) -> list[int]:
+        """Iterations after which a row of metrics ends, all targets among them."""
+        every = max(1, self.iterations // _ROWS)
+        return sorted({*range(every, self.iterations, every), *self.targets})
+
+
+class Rows:
+    """Metrics of chunks, whose lengths the clock decides, cut into rows, which it does not."""
+
+    def __init__(self, ends: Sequence[int]):
+        self._ends = ends
+        self._reached = 0
+        self._pending: HostMetrics = {}
+
+    def add(self, metrics: HostMetrics, iteration: int) -> Iterator[tuple[int, HostMetrics]]:
+        """Takes the iterations before `iteration`; gives what is complete, and where it ends."""
+        pending = metrics
+        if self._pending:
+            pending = {k: np.concatenate([self._pending[k], rows]) for k, rows in metrics.items()}
+        self._reached = iteration
+        first = iteration - len(next(iter(pending.values())))
+        for end in self._ends:
+            if first < end <= iteration:
+                yield end, {name: rows[: end - first] for name, rows in pending.items()}
+                pending = {name: rows[end - first :] for name, rows in pending.items()}
+                first = end
+        self._pending = pending if first < iteration else {}
+
+    def rest(self) -> Iterator[tuple[int, HostMetrics]]:
+        """What is left of a run that ends before its time."""
+        if self._pending:
+            yield self._reached, self._pending
+        self._pending = {}
+
 
 def train_in_segments(
     plan: Plan,
@@ -97,6 +136,8 @@ def train_in_segments(
         state, meta = checkpoints.restore(state)
         curve, clock.before = meta["curve"], meta["seconds"]
         on_restore(state)
+        if is_leader():
+            _tell_resumed(plan, saved)
     done = iteration_of(state)  # a start may lie behind the first points
     with contextlib.ExitStack() as stack:
         if is_leader():
@@ -104,12 +145,17 @@ def train_in_segments(
             metrics = stack.enter_context(MetricsWriter(run.path, resume_step))
             bar = ProgressBar(plan.name, steps_at(plan.iterations), steps_at(done))
             stack.enter_context(bar)
+        rows = Rows(plan.row_ends)
 
-        def on_chunk(state: Any, rows: dict[str, np.ndarray], iteration: int) -> None:
+        def write(complete: Iterator[tuple[int, HostMetrics]]) -> None:
+            for end, part in complete:
+                metrics.write(steps_at(end), summarise(part))
+
+        def on_chunk(state: Any, latest: HostMetrics, iteration: int) -> None:
             if not is_leader():
                 return
-            summary = summarise(rows)
-            metrics.write(steps_at(iteration), summary)
+            write(rows.add(latest, iteration))
+            summary = summarise(latest)
             shown = {key: float(np.nanmean(summary[key])) for key in _SHOWN if key in summary}
             bar.update(steps_at(iteration), **shown)
 
@@ -126,6 +172,8 @@ def train_in_segments(
                     should_stop=lambda: stop.requested,
                 )
             except FloatingPointError as error:
+                if is_leader():
+                    write(rows.rest())
                 last = checkpoints.latest_step()
                 kept = "no checkpoint is" if last is None else f"the last good one, {last}, is"
                 raise FloatingPointError(f"{error}; {kept} in {run.checkpoints}") from error
@@ -136,9 +184,19 @@ def train_in_segments(
             _, stopped = agree(0, stop.requested)
             # Before the checkpoint: rows that it has and the directory lacks would be lost.
             if is_leader():
+                write(rows.rest())
                 metrics.flush()
             run.sync()
             checkpoints.save(reached, state, {"curve": curve, "seconds": clock.seconds})
             if stopped:
                 raise Stopped(f"the same command goes on with --run_dir={run.home}")
     return state, curve
+
+
+def _tell_resumed(plan: Plan, saved: int) -> None:
+    done, total = plan.steps_at(saved), plan.steps_at(plan.iterations)
+    if saved == plan.iterations:
+        text = f"all {total:,} steps are done already; the policy is judged again"
+    else:
+        text = f"goes on from step {done:,} of {total:,}"
+    print(f"{plan.name}: {text}", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_guided.learners.build import Job, prepare
-from jaxrl_guided.learners.job import draw_returns, train_members
+from jaxrl_guided.learners.job import draw_returns, judged_text, train_members
 from jaxrl_guided.learners.job_config import TrainConfig
 from jaxrl_guided.learners.ppo import Hyper as PPOHyper
 from jaxrl_guided.learners.sac import Hyper as SACHyper
@@ -128,7 +128,7 @@ def sweep_text(config: SweepConfig, result: dict[str, Any]) -> str:
     title += f"seeds {', '.join(map(str, train.seeds))}\n\n"
     columns = [*config.points()[0], "return", "sampled return", "interquartile mean of return"]
     table = markdown_table(columns, rows)
-    return f"{title}{table}\nMeans with 95 % intervals over seeds. Uniform random: {floor:.4g}.\n"
+    return f"{title}{table}\n{judged_text(train, result)} Uniform random: {floor:.4g}.\n"
 
 
 def _draw(config: SweepConfig, result: dict[str, Any], run: RunDir) -> None:

@@ -4,7 +4,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping
 
 from absl import app, flags, logging
 
@@ -16,6 +17,7 @@ DIVERGED_EXIT_CODE = 3
 INTERRUPT_EXIT_CODE = 130
 
 _REQUIRED = re.compile(r"flag --(\w+)=None: Flag --\w+ must have a value other than None\.?")
+_REPEATED = re.compile(r"flag (--[\w.]+)=.*: already defined as ", re.DOTALL)
 
 RUN_DIR = flags.DEFINE_string(
     "run_dir", None, "Directory of this run; an existing one of the same configuration is resumed."
@@ -49,14 +51,19 @@ def _has_peers() -> bool:
 def _parse_flags(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS(argv)
+    except SystemExit:  # --help, which absl counts as a failure
+        sys.exit(0)
     except flags.UnrecognizedFlagError as error:
         longer = [name for name in flags.FLAGS if name.split(".")[-1] == error.flagname]
         hint = f"; there is --{' and --'.join(longer)}" if longer else ""
         _fail(f"{error}{hint}")
         raise
     except flags.Error as error:
-        missing = _REQUIRED.findall(str(error))
-        _fail(f"--{' and --'.join(missing)} must be given" if missing else str(error))
+        if missing := _REQUIRED.findall(str(error)):
+            _fail(f"--{' and --'.join(missing)} must be given")
+        if repeated := _REPEATED.match(str(error)):
+            _fail(f"{repeated[1]} is given twice; give it once, its values separated by commas")
+        _fail(str(error))
         raise
 
 
@@ -67,12 +74,14 @@ def _expand_home() -> None:
 
 
 def main(
-    run: Callable[..., None], positional: Sequence[str] = (), uses_run_dir: bool = False
+    run: Callable[..., None],
+    positional: Mapping[str, str] = types.MappingProxyType({}),
+    uses_run_dir: bool = False,
 ) -> None:
     """Parses the command line, calls `run` with its positional arguments and ends the process.
 
-    `positional` names the arguments that must stand beside the flags, all of them required;
-    `--run_dir` is refused unless the script uses it.
+    `positional` names the arguments that must stand beside the flags, all of them required, and
+    says what they are; `--run_dir` is refused unless the script uses it.
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
     work that was stopped exits with 130, so that nobody takes it for finished; a run that has
@@ -87,7 +96,8 @@ def main(
             extra = given[len(positional)]
             _fail(f"unexpected argument {extra!r}; options are given as --name=value")
         if len(given) < len(positional):
-            _fail(f"missing argument {positional[len(given)]}")
+            name, meaning = list(positional.items())[len(given)]
+            _fail(f"missing argument {name}: {meaning}")
         if RUN_DIR.present and not uses_run_dir:
             _fail(f"--run_dir={RUN_DIR.value} is not used by this script; leave it out")
         if not flags.FLAGS["verbosity"].present:

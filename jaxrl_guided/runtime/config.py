@@ -24,6 +24,11 @@ T = TypeVar("T")
 
 flags.disclaim_key_flags()  # what `define` makes belongs to the script that calls it, for --help
 
+_COMMA = re.compile(r",(?![^(\[]*[)\]])")
+"""That separates items: not one within brackets."""
+
+_QUOTED = re.compile(r"^(['\"])(.*)\1$")
+
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -61,8 +66,9 @@ def parse_text(annotation: Any, text: str) -> Any:
         choices = {str(choice): choice for choice in typing.get_args(annotation)}
         return _coerce(annotation, choices.get(text, text))
     if origin is tuple:
-        items = [item.strip().strip("'\"") for item in text.strip().strip("()[]").split(",")]
-        items = [item for item in items if item]
+        inside = re.fullmatch(r"\s*[(\[](.*)[)\]]\s*", text, re.DOTALL)
+        items = _COMMA.split(inside[1] if inside else text)
+        items = [_QUOTED.sub(r"\2", item.strip()) for item in items if item.strip()]
         return tuple(map(parse_text, _item_types(annotation, len(items)), items))
     if annotation is bool and text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
@@ -363,5 +369,7 @@ def define(
         flag_values.register_key_flag_for_module(script, flag)
         flag.parser = _FieldParser(leaf.annotation)
         flag.boolean = leaf.annotation is bool
+        # The second of two lists would replace the first, which nobody means.
+        flag.allow_overwrite = typing.get_origin(leaf.annotation) is not tuple
         flag.help = f"{leaf.meaning} Default of preset {names[0]}: {leaf.value!r}.".strip()
     return ConfigFlags(presets, name, flag_values)

@@ -13,6 +13,13 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def measure(name: str, values: Sequence[float]) -> tuple[str, list[float]]:
+    """What a row is called and holds: shares of success are shown in per cent."""
+    if "success" in name:
+        return f"{name} [%]", [100 * value for value in values]
+    return name, list(values)
+
+
 def verdict(met: bool | None) -> str:
     """`yes`, `no` or nothing."""
     return {True: "yes", False: "no", None: ""}[met]

@@ -165,7 +165,12 @@ class RunDir(AbstractContextManager["RunDir"]):
         path = self.path / "config.json"
         resumed = path.exists()
         if resumed:
-            lines = config_lib.differences(files.read_json(path), self.config)
+            theirs = files.read_json(path)
+            lines = config_lib.differences(theirs, self.config)
+            if lines and _of_another_script(theirs, self.config):
+                raise UserError(
+                    f"--run_dir={self.home} holds a run of another script; name another directory"
+                )
             if lines:
                 shown = "; ".join(lines[:_MAX_LISTED])
                 more = len(lines) - _MAX_LISTED
@@ -188,6 +193,13 @@ class RunDir(AbstractContextManager["RunDir"]):
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         sessions.append({"started": started, "command": sys.argv, **versions.snapshot()})
         files.write_json(path, sessions)
+
+
+def _of_another_script(theirs: Any, ours: Any) -> bool:
+    """Whether configurations have less than half of their fields in common."""
+    if not isinstance(theirs, dict) or not isinstance(ours, dict):
+        return False
+    return 2 * len(theirs.keys() & ours.keys()) < len(theirs.keys() | ours.keys())
 
 
 def open_run(path: files.PathLike | None, name: str, config: Any, remote: bool = False) -> RunDir:

@@ -89,8 +89,6 @@ def paired_difference(
 def paired_t(ours: np.ndarray, theirs: np.ndarray, confidence: float = 0.95) -> Estimate:
     """Mean of `ours − theirs` with Student's interval, for few seeds; row i of both is seed i.
 
-    The bootstrap interval of two or three seeds is no wider than their range.
-
     Raises:
       ValueError: the shapes differ, or there are fewer than two seeds.
     """
@@ -100,16 +98,34 @@ def paired_t(ours: np.ndarray, theirs: np.ndarray, confidence: float = 0.95) -> 
             "ours and theirs must hold the same seeds, at least two, got shapes "
             f"{ours.shape}, {theirs.shape}"
         )
-    gains = ours - theirs
-    half = scipy.stats.t.ppf((1 + confidence) / 2, len(gains) - 1) * scipy.stats.sem(gains)
-    return Estimate(float(gains.mean()), float(gains.mean() - half), float(gains.mean() + half))
+    return student(ours - theirs, confidence)
+
+
+def student(values: np.ndarray, confidence: float = 0.95) -> Estimate:
+    """Mean with Student's interval, for few seeds: their bootstrap is no wider than their range.
+
+    Args:
+      values: `f[S]`, S at least 2.
+    """
+    half = scipy.stats.t.ppf((1 + confidence) / 2, len(values) - 1) * scipy.stats.sem(values)
+    mean = float(np.mean(values))
+    return Estimate(mean, mean - float(half), mean + float(half))
+
+
+INTERVALS = "95 % intervals over seeds: bootstrap, Student's below five seeds"
+"""What `mean_text` gives, for the notes of tables."""
+
+_FEW = 5
 
 
 def mean_text(values: Sequence[float]) -> str:
-    """Mean over seeds with its interval, where there are at least two."""
-    return f"{bootstrap(np.asarray(values)):.4g}" if len(values) > 1 else f"{values[0]:.4g}"
+    """Mean over seeds with its interval, where there are at least two; see `INTERVALS`."""
+    if len(values) < 2:
+        return f"{values[0]:.4g}"
+    array = np.asarray(values, dtype=np.float64)
+    return f"{student(array) if len(array) < _FEW else bootstrap(array):.4g}"
 
 
 def middle_text(values: Sequence[float]) -> str:
-    """Interquartile mean over seeds with its interval; empty below four, where it is the mean."""
-    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) > 3 else ""
+    """Interquartile mean over seeds with its interval; empty for few, where it is the mean."""
+    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) >= _FEW else ""

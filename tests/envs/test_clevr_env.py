@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.envs import make, names, register
+from jaxrl_guided.envs import make, names
 from jaxrl_guided.envs.clevr import make_clevr, push
 from jaxrl_guided.envs.clevr.expert import expert_action
 from jaxrl_guided.envs.clevr.goals import count_satisfied, count_subgoals
@@ -198,25 +198,6 @@ def test_registry_makes_every_level():
         assert env.num_envs == 3
         texts = instruction_set(level).texts
         assert env.observation_space.spaces["instruction"] == Discrete(len(texts))
-
-
-@pytest.mark.parametrize(
-    "name, known",
-    [
-        ("clevr/medium", "clevr/real, "),
-        ("clevr", "clevr/real, "),
-        ("atari/pong", "clevr/…, "),
-        ("real", "clevr/…, "),
-    ],
-)
-def test_unknown_names_list_what_exists(name, known):
-    with pytest.raises(ValueError, match=f"unknown '{name}'; choose one of {known}"):
-        make(name, num_envs=2)
-
-
-def test_families_are_registered_once():
-    with pytest.raises(ValueError, match="family: 'clevr' is already registered"):
-        register("clevr", make_clevr, list)
 
 
 def first_episode_success(steps):

@@ -14,6 +14,7 @@ from jaxrl_guided.envs.clevr.env import ACTION_MAP
 from jaxrl_guided.lago.cell import cell_identity
 from jaxrl_guided.lago.presets import SMOKE
 from jaxrl_guided.lago.sources import Sources
+from jaxrl_guided.learners.presets import SMOKE as SMOKE_TRAINING
 from jaxrl_guided.runtime import files
 from jaxrl_guided.runtime.config import to_dict
 from tests.backbones import gguf_files
@@ -61,6 +62,8 @@ def place(tmp_path_factory):
     (root / "file").write_text("important")
     (root / "list.json").write_text("[1, 2]")
     (root / "unknown.json").write_text(json.dumps({"arm": "ppo", "speed": 3}))
+    (root / "trained").mkdir()
+    files.write_json(root / "trained" / "config.json", to_dict(SMOKE_TRAINING))
     (root / "other_run").mkdir()
     settings = dataclasses.replace(SMOKE.online, arm="ppo", horizon=19)
     files.write_json(root / "other_run" / "config.json", cell_identity(settings, Sources()))
@@ -155,11 +158,14 @@ CASES = [
     ([*LAGO, "--max_minutes=-5"], r"--max_minutes=-5.0 must be at least 0"),
     ([*LAGO, "--max_minutes=nan"], r"--max_minutes=nan must be at least 0"),
     (["render", "--seed=99999999999999999999", "--out=new"], r"seed.*99999999999999999999"),
-    ([*TRAIN, "--config.env=gymnax/Cart"], r"unknown 'gymnax/Cart'; choose one of gymnax/CartPole"),
+    (
+        [*TRAIN, "--config.env=gymnax/Cart"],
+        r"unknown 'gymnax/Cart'; did you mean gymnax/CartPole-v1",
+    ),
     ([*TRAIN, "--config.env=mars"], r"unknown 'mars'; choose one of clevr/…"),
     (
         [*TRAIN, "--config.options=size=3"],
-        r"options: gymnax/CartPole-v1 has no option size; it has",
+        r"--config.options=size=3: gymnax/CartPole-v1 has no option size; it has",
     ),
     (
         [*TRAIN, "--config.options=size"],
@@ -181,8 +187,8 @@ CASES = [
     (PRIOR[:-1], r"--data must be given"),
     (PRIOR[:1], r"--data and --out must be given"),
     ([*PPO, "--level=real"], r"flag 'level'; there is --config.level"),
-    (["render", "--online=data", "--policy=random", "--out=new"], r"one of --policy and --online"),
-    (["render", "--online=nothing", "--out=new"], r"--online=nothing holds no policy"),
+    (["render", "--run=data", "--policy=random", "--out=new"], r"one of --policy and --run"),
+    (["render", "--run=nothing", "--out=new"], r"--run=nothing holds no policy"),
     ([*LAGO, "--config.prior.backbone.name=empty"], r"empty: has neither config.json"),
     ([*LAGO, "--data=easy_data"], NOT_REAL),
     ([*LAGO, "--config.data.level=easy"], r"--config.data is of level 'easy', but priors and"),
@@ -216,10 +222,13 @@ CASES = [
         r"--cell must be a group of fields",
     ),
     (["train_online", "--cell=unknown.json", "--result=new.json"], r"--cell.speed is not known"),
-    (["evaluate"], r"give one of --online and --prior"),
-    (["evaluate", "--online=foreign", "--prior=prior"], r"give one of --online and --prior"),
-    (["evaluate", "--online=foreign"], r"--online=foreign holds no policy"),
-    (["evaluate", "--online=other_run"], r"--online=other_run holds no policy"),
+    (["evaluate"], r"give one of --run and --prior"),
+    (["evaluate", "--run=trained"], r"trained holds no policy: the run is not finished"),
+    (["evaluate", "--run=trained", "--levels=real"], r"is of train or sweep: leave out --levels"),
+    (["render", "--run=trained", "--out=new"], r"--run=trained holds no policy: it is no run of"),
+    (["evaluate", "--run=foreign", "--prior=prior"], r"give one of --run and --prior"),
+    (["evaluate", "--run=foreign"], r"--run=foreign holds no policy"),
+    (["evaluate", "--run=other_run"], r"--run=other_run holds no policy"),
     (["evaluate", "--prior=short_prior", "--preset=smoke"], r"horizon is 20, but the prior"),
     (["evaluate", "--prior=prior", "--config.arm=ppo"], r"leave out --config.arm"),
     (["grid", "lago_tune", "--prior=prior", "--data=data"], r"horizon is 50, but the prior"),
@@ -253,7 +262,7 @@ CASES = [
         ["train", "--config.env=minihack/Room-5x5", "--config.options=observe=['sky']"],
         r"observe must be a list of different names out of",
     ),
-    (["render", "--env=metaworld/reach", "--online=run"], r"--online: only clevr/LEVEL"),
+    (["render", "--env=metaworld/reach", "--run=run"], r"--run: only clevr/LEVEL"),
     (["render", "--env=gymnax/CartPole-v1"], r"only clevr/LEVEL and metaworld/LEVEL"),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
@@ -300,7 +309,7 @@ LOCKED = [
         [*PRIOR, "--run_dir=other_prior_run", "--config.sft.lr=0.5"],
         r"another configuration \(sft.lr: 0.001, not 0.5\)",
     ),
-    ([*LAGO, "--run_dir=other_prior_run"], r"a run of another configuration"),
+    ([*LAGO, "--run_dir=other_prior_run"], r"a run of another script; name another directory"),
     ([*PPO, "--run_dir=damaged_run"], r"damaged_run/config.json is damaged"),
 ]
 

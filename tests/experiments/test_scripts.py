@@ -74,12 +74,12 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
         online = scripts.run(tmp_path, "train_online", *ONLINE, f"--config.arm={arm}", *places)
         assert f"# {ARMS[arm].title} on clevr/real" in online.stdout
         assert (tmp_path / "runs" / arm / "curve.png").exists() == ARMS[arm].learns
-        evaluated = [f"--online=runs/{arm}", "--episodes=8", f"--out={arm}_again.json"]
+        evaluated = [f"--run=runs/{arm}", "--episodes=8", f"--out={arm}_again.json"]
         assert "sampled_success" in scripts.run(tmp_path, "evaluate", *evaluated).stdout
         final = files.read_json(tmp_path / "runs" / arm / "summary.json")["final"]
         assert files.read_json(tmp_path / f"{arm}_again.json") == final
     elsewhere = ["--levels=rephrase,hard-sort", "--episodes=4", "--out=elsewhere.json"]
-    scripts.run(tmp_path, "evaluate", "--online=runs/lago", *elsewhere)
+    scripts.run(tmp_path, "evaluate", "--run=runs/lago", *elsewhere)
     assert set(files.read_json(tmp_path / "elsewhere.json")) == {"rephrase", "hard-sort"}
     acting = ["--prior=prior", "--preset=smoke", *HORIZON, "--episodes=4"]
     assert "clevr/real" in scripts.run(tmp_path, "evaluate", *acting).stdout
@@ -98,7 +98,7 @@ def test_every_stage_reads_what_the_one_before_wrote(tmp_path):
     assert "| uniform random | 25.0 [25.0, 25.0] | 0 | 0 | 0–10 of 10 |" in table.stdout
     assert files.read_json(results / "lago_clevr.json")["rows"][0][0] == "uniform random"
 
-    scripts.run(tmp_path, "render", "--env=clevr/rephrase", "--online=runs/lago", "--out=acts")
+    scripts.run(tmp_path, "render", "--env=clevr/rephrase", "--run=runs/lago", "--out=acts")
     assert (tmp_path / "acts" / "episode.png").exists()
     scripts.run(tmp_path, "render", "--env=clevr/easy", "--out=pictures")
     with Image.open(tmp_path / "pictures" / "episode.gif") as picture:
@@ -115,7 +115,7 @@ def test_the_main_job_on_meta_world(tmp_path):
     assert [row[0] for row in record["rows"]] == [ARMS[x].title for x in METAWORLD_SMOKE.arms]
     parts = [row[0] for row in record["tables"][1]["rows"]]
     assert parts == [f"hard-{task}" for task in CATEGORIES["hard"]]
-    evaluated = ("--online=runs/x/cells/hard-goal-lago_sac-0", "--levels=hard-soccer,reach")
+    evaluated = ("--run=runs/x/cells/hard-goal-lago_sac-0", "--levels=hard-soccer,reach")
     assert "metaworld/reach" in scripts.run(tmp_path, "evaluate", *evaluated, "--episodes=2").stdout
     acting = ("--preset=metaworld_smoke", "--prior=runs/x/prior", "--levels=hard-hammer")
     scripts.run(tmp_path, "evaluate", *acting, "--episodes=2")

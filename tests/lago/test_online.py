@@ -190,5 +190,5 @@ def test_missing_sentence_vectors_are_found_before_work_starts(monkeypatch, tmp_
 def test_a_run_of_another_script_has_no_policy_of_an_arm(tmp_path):
     (tmp_path / "policy").mkdir()
     (tmp_path / "summary.json").write_text('{"final": {}}')
-    with pytest.raises(UserError, match=f"--online={tmp_path} is a run of another script than"):
+    with pytest.raises(UserError, match=f"--run={tmp_path} is a run of another script than"):
         online.load_settings(tmp_path)

@@ -123,17 +123,39 @@ def broken_after(count):
 
 def test_the_summary_names_seeds_means_and_floor():
     result = {
-        "final": {"return": [1.0, 2.0, 3.0, 10.0], "sampled_return": [0.5] * 4},
-        "random": {"return": [0.25]},
+        "final": {
+            "return": [1.0, 2.0, 3.0, 7.0, 12.0],
+            "success": [0.5] * 5,
+            "sampled_return": [0.5] * 5,
+        },
+        "random": {"return": [0.25], "success": [0.125]},
         "steps": 1000,
+        "minutes": 1.5,
     }
-    lines = summary_text(dataclasses.replace(SMOKE, seeds=(3, 4, 5, 6)), result).splitlines()
+    lines = summary_text(dataclasses.replace(SMOKE, seeds=(3, 4, 5, 6, 7)), result).splitlines()
     assert lines[0] == "# PPO on gymnax/CartPole-v1, 1,000 steps"
-    assert lines[2].endswith("| seeds 3, 4, 5, 6 |")
-    assert lines[4].startswith("| return | 4 [")
-    assert "| 2.5 [" in lines[4]  # the interquartile mean
-    assert lines[4].endswith("| 1, 2, 3, 10 |")
-    assert lines[6] == "| return, uniform random | 0.25 |  |  |"
+    assert lines[2].endswith("| seeds 3, 4, 5, 6, 7 |")
+    assert lines[4].startswith("| return | 5 [")
+    assert "| 4 [" in lines[4]  # the interquartile mean
+    assert lines[4].endswith("| 1, 2, 3, 7, 12 |")
+    assert lines[5].startswith("| success [%] | 50 [50, 50] |")
+    assert lines[7:9] == [
+        "| return, uniform random | 0.25 |  |  |",
+        "| success, uniform random [%] | 12.5 |  |  |",
+    ]
+    assert "greedy actions unless named sampled, 8 episodes each" in lines[10]
+    assert "1,000 environment steps a seed, 1.5 minutes" in lines[10]
+
+
+def test_a_run_says_that_it_goes_on_or_is_done(tmp_path, capsys):
+    with pytest.raises(Stopped):
+        do(tmp_path, stop=StopFlag(signum=15))
+    assert "goes on" not in capsys.readouterr().err
+    do(tmp_path)
+    assert "gymnax/CartPole-v1: goes on from step 64 of 512" in capsys.readouterr().err
+    do(tmp_path)
+    expected = "gymnax/CartPole-v1: all 512 steps are done already; the policy is judged again"
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -178,9 +200,18 @@ def test_evaluation_needs_at_least_one_of_each(name):
     "changes, message",
     [
         ({"env": "gymnax/CartPole"}, "unknown 'gymnax/CartPole'"),
-        ({"options": ("size=3",)}, "options: gymnax/CartPole-v1 has no option size"),
-        ({"options": ("max_steps=0",)}, "max_steps must be a whole number from 1"),
-        ({"env": "gymnax/DeepSea-bsuite", "options": ("size=0",)}, "options: .*zero"),
+        (
+            {"options": ("size=3",)},
+            "--config.options=size=3: gymnax/CartPole-v1 has no option size",
+        ),
+        (
+            {"options": ("max_steps=0",)},
+            "--config.options=max_steps=0: max_steps must be a whole number from 1",
+        ),
+        (
+            {"env": "gymnax/DeepSea-bsuite", "options": ("size=0",)},
+            "--config.options=size=0: .*zero",
+        ),
     ],
 )
 def test_bad_environments(changes, message):

@@ -169,5 +169,7 @@ def test_one_device_only():
 
 def test_an_environment_that_cannot_be_made_is_one_line():
     config = dataclasses.replace(HOST, options=("workers=1", "no_such_option=3"))
-    with pytest.raises(UserError, match=r"env gym/CartPole-v1: .*no_such_option"):
+    with pytest.raises(
+        UserError, match=r"--config.options=workers=1,no_such_option=3: .*no_such_option"
+    ):
         prepare(config, 1)

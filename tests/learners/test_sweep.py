@@ -62,10 +62,11 @@ def test_the_table_has_the_best_point_first():
         "final": {"return": greedy, "sampled_return": [0.5] * 8},
         "random": {"return": [0.25]},
         "steps": 512,
+        "minutes": 0.5,
     }
     lines = sweep_text(TWO, result).splitlines()
     assert lines[0] == "# PPO on gymnax/CartPole-v1, 512 steps, seeds 0, 1"
-    assert lines[4].startswith("| 0.0005 | 0.3 | 6 [5, 7] | 0.5 [0.5, 0.5] |")
+    assert lines[4].startswith("| 0.0005 | 0.3 | 6 [-6.706, 18.71] | 0.5 [0.5, 0.5] |")
     assert [line.split(" | ")[0] for line in lines[5:8]] == ["| 0.0005", "| 0.05", "| 0.05"]
     assert lines[-1].endswith("Uniform random: 0.25.")
 

@@ -30,7 +30,7 @@ def run_script(tmp_path, body, *arguments, positional=(), uses_run_dir=True):
 
 def test_success(tmp_path):
     body = "def run(name):\n    print('ran', name, app.RUN_DIR.value)"
-    result = run_script(tmp_path, body, "grid", "--run_dir=x", positional=("NAME",))
+    result = run_script(tmp_path, body, "grid", "--run_dir=x", positional={"NAME": "a"})
     assert (result.returncode, result.stdout) == (0, "ran grid x\n")
 
 
@@ -58,8 +58,14 @@ def test_bad_command_line_is_one_line(tmp_path, arguments, line):
 
 
 def test_missing_positional_is_named(tmp_path):
-    result = run_script(tmp_path, "def run(name):\n    pass", positional=("NAME",))
-    assert (result.returncode, result.stderr) == (2, "error: missing argument NAME\n")
+    result = run_script(tmp_path, "def run(name):\n    pass", positional={"NAME": "a grid"})
+    assert (result.returncode, result.stderr) == (2, "error: missing argument NAME: a grid\n")
+
+
+def test_help_is_no_failure(tmp_path):
+    result = run_script(tmp_path, "def run():\n    raise AssertionError", "--help")
+    assert result.returncode == 0
+    assert "--run_dir" in result.stdout
 
 
 def test_user_error_is_one_line_and_debug_trace_shows_more(tmp_path):

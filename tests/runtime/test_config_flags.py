@@ -257,3 +257,15 @@ def test_flags_say_what_the_docstring_says():
         "high": "Bounds `[low, high]`. Default of preset only: 1.",
         "silent": "Default of preset only: 'x'.",
     }
+
+
+def test_a_list_is_given_once():
+    with pytest.raises(flags.IllegalFlagValueError, match=r"optimizer.sizes=2: already defined"):
+        parse("--config.optimizer.sizes=1", "--config.optimizer.sizes=2")
+    assert parse("--config.env=a", "--config.env=b").env == "b"
+
+
+def test_commas_within_brackets_and_single_quotes_belong_to_an_item():
+    names = parse("--config.optimizer.names=a=['x','y'],b=(1,2),'c',d='e'").optimizer.names
+    assert names == ("a=['x','y']", "b=(1,2)", "c", "d='e'")
+    assert parse("--config.optimizer.names=['a', \"b\"]").optimizer.names == ("a", "b")

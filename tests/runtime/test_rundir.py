@@ -163,3 +163,9 @@ def test_written_text_is_whole_or_old(tmp_path, monkeypatch):
 def test_write_into_a_missing_directory_is_named(tmp_path):
     with pytest.raises(UserError, match=r"cannot write .*nowhere"):
         files.write_json(tmp_path / "nowhere" / "x.json", {})
+
+
+def test_a_run_of_another_script_is_named_as_such(tmp_path):
+    (tmp_path / "config.json").write_text('{"vary": [], "train": {}, "lr": 1}')
+    with pytest.raises(UserError, match="holds a run of another script; name another directory"):
+        open_run(tmp_path, "x", Config())

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxrl_guided.runtime.stats import Estimate, bootstrap, iqm, paired_difference, paired_t
+from jaxrl_guided.runtime.stats import (
+    Estimate,
+    bootstrap,
+    iqm,
+    mean_text,
+    middle_text,
+    paired_difference,
+    paired_t,
+)
 
 
 def test_iqm_by_hand():
@@ -104,3 +112,13 @@ def test_students_interval_by_its_table():
     for few in (ours[:1], ours[:2]):
         with pytest.raises(ValueError, match="same seeds, at least two"):
             paired_t(few, few[:1])
+
+
+def test_few_seeds_have_students_interval():
+    # Two numbers, mean 2, standard error 1: the quantile of one degree of freedom is 12.706.
+    assert mean_text([1.0, 3.0]) == "2 [-10.71, 14.71]"
+    assert mean_text([1.0]) == "1"
+    many = [1.0, 2.0, 3.0, 4.0, 10.0]
+    assert mean_text(many) == f"{bootstrap(np.array(many)):.4g}"
+    assert middle_text(many) == f"{bootstrap(np.array(many), iqm):.4g}"
+    assert middle_text(many[:4]) == ""

@@ -13,8 +13,25 @@ from jaxrl_guided.envs.types import VectorEnv
 
 
 def list_names() -> Sequence[str]:
-    """gymnasium's own names, as `CartPole-v1`."""
-    return tuple(sorted(gymnasium.registry))
+    """gymnasium's own names, as `CartPole-v1`, of what can be made with what is installed."""
+    return tuple(sorted(name for name, spec in gymnasium.registry.items() if _importable(spec)))
+
+
+def _importable(spec: gymnasium.envs.registration.EnvSpec) -> bool:
+    """Whether the code of an environment is there; gymnasium lists many that it no longer has."""
+    made_by = spec.entry_point
+    if callable(made_by):  # in place of what is gone stand functions that raise
+        return not getattr(made_by, "__name__", "").startswith("_raise")
+    return made_by is not None and _can_import(made_by.partition(":")[0])
+
+
+@functools.cache
+def _can_import(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except (gymnasium.error.Error, ImportError):
+        return False
+    return True
 
 
 def knows(environment: str) -> bool:

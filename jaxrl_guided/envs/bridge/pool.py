@@ -90,6 +90,8 @@ class Pool:
                 f"num_envs {num_envs}, workers {workers} and timeout {timeout} must be positive "
                 "(workers may be 0)"
             )
+        if max_steps is not None and max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, not {max_steps}")
         if on_error not in get_args(OnError):
             raise ValueError(f"on_error must be 'raise' or 'restart', not {on_error!r}")
         self.name, self._timeout, self._restarts = name, timeout, on_error == "restart"
