@@ -15,13 +15,21 @@ _OUT = flags.DEFINE_string("out", None, "Prior directory to write.", required=Tr
 _BACKBONE = flags.DEFINE_string(
     "backbone", None, "Short for --config.backbone.name: a name, a model directory or a GGUF file."
 )
+_FSDP = flags.DEFINE_integer(
+    "fsdp", 1, "Devices among which the backbone's weights and the rows of a batch are divided.", 1
+)
+_TENSOR = flags.DEFINE_integer(
+    "tensor", 1, "Devices that share each matrix product, for each of --fsdp.", 1
+)
 _CONFIG = config.define({name: preset.prior for name, preset in PRESETS.items()})
 
 
 def run() -> None:
     """Trains, with early stopping on held-out Real, and saves the best prior."""
+    from jaxrl_guided.backbones.sharding import make_model_mesh
+    from jaxrl_guided.lago.sft import check_rows
     from jaxrl_guided.lago.stages import load_data, train_prior
-    from jaxrl_guided.runtime import rundir, signals
+    from jaxrl_guided.runtime import errors, rundir, signals
 
     settings = _CONFIG.build()
     if _BACKBONE.value:
@@ -30,11 +38,14 @@ def run() -> None:
     episodes = load_data(_DATA.value)
     settings.backbone.load()
     files.check_new(_OUT.value, "out")
+    with errors.validation():
+        mesh = make_model_mesh(_FSDP.value, _TENSOR.value)
+        check_rows(settings.sft, mesh)
     with (
         rundir.open_run(app.RUN_DIR.value, "prior", settings) as run_dir,
         signals.catch_signals() as stop,
     ):
-        card = train_prior(settings, episodes, run_dir, _OUT.value, stop)
+        card = train_prior(settings, episodes, run_dir, _OUT.value, stop, mesh)
         text = (
             f"prior in {_OUT.value}: held-out nll {card.training['held_out_nll']:.3f} "
             f"after {card.training['updates']} updates"

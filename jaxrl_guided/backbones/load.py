@@ -4,11 +4,14 @@ import dataclasses
 import os
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 from etils import epath
 
 from jaxrl_guided.backbones import gguf, hf, weights
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
-from jaxrl_guided.backbones.params import Params, init_params, truncate
+from jaxrl_guided.backbones.params import Params, check_layers, init_params, truncate
+from jaxrl_guided.backbones.presets import PRESETS
 from jaxrl_guided.backbones.tokenizer import (
     NANO_SPECIALS,
     Tokenizer,
@@ -33,44 +36,68 @@ NANO = BackboneConfig(
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """A decoder's configuration, its float32 parameters, and its tokenizer."""
+    """A decoder's configuration, its parameters, and its tokenizer."""
 
     config: BackboneConfig
     params: Params
     tokenizer: Tokenizer
 
 
-def load_backbone(spec: str, num_layers: int | None = None) -> Backbone:
+def load_backbone(
+    spec: str, num_layers: int | None = None, dtype: jax.typing.DTypeLike = jnp.float32
+) -> Backbone:
     """Loads a backbone.
 
     Args:
       spec: one of `NAMES` (`nano` has small random weights, always the same), a Hugging
         Face directory (`config.json`; also `gs://…`), or a local GGUF file or the directory of one.
       num_layers: keep only the first layers; all if None.
+      dtype: of the parameters in memory.
 
     Raises:
       BackboneError: nothing usable there, or a file is truncated, corrupt, or does not fit.
     """
-    backbone = _load(spec, num_layers)
+    backbone = _load(spec, num_layers, dtype)
     ids, rows = backbone.tokenizer.vocab_size, backbone.config.vocab_size
     if ids > rows:
         raise BackboneError(f"{spec}: the tokenizer has {ids} ids, the embedding only {rows} rows")
     return backbone
 
 
-def _load(spec: str, num_layers: int | None) -> Backbone:
+def random_backbone(
+    name: str, num_layers: int | None, seed: int, dtype: jax.typing.DTypeLike
+) -> Backbone:
+    """Random weights in the shape of a published decoder, one of `PRESETS`; texts are bytes.
+
+    Raises:
+      BackboneError: it has fewer layers.
+    """
+    config = PRESETS[name]
+    if num_layers is not None:
+        check_layers(config, num_layers)
+        config = dataclasses.replace(config, num_layers=num_layers)
+    return Backbone(config, init_params(config, seed, dtype=dtype), nano_tokenizer())
+
+
+def _load(spec: str, num_layers: int | None, dtype: jax.typing.DTypeLike) -> Backbone:
     if spec == "nano":
-        params = init_params(NANO, seed=0)
+        params = init_params(NANO, seed=0, dtype=dtype)
         return _first_layers(Backbone(NANO, params, nano_tokenizer()), num_layers)
     path = epath.Path(weights.find(spec) if spec in NAMES else spec)
+    if not path.exists() and spec in PRESETS:
+        raise BackboneError(
+            f"backbone {spec!r} is a shape without weights: name a directory that has them, or "
+            "give it random_weights"
+        )
     if not path.exists():
         raise BackboneError(f"backbone {spec!r} is neither a path nor {' or '.join(NAMES)}")
     if path.is_dir() and (path / "config.json").is_file():
-        config, params = hf.load_hf(path)
+        config, params = hf.load_hf(path, dtype)
         tokenizer = read_tokenizer(path / "tokenizer.json")
         return _first_layers(Backbone(config, params, tokenizer), num_layers)
     file = Path(os.fspath(_gguf_file(path)))
     config, params, metadata = gguf.load_gguf(file, num_layers)
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
     return Backbone(config, params, tokenizer_from_gguf(metadata, str(file)))
 
 

@@ -59,7 +59,12 @@ def param_shapes(config: BackboneConfig) -> Params:
     return params
 
 
-def init_params(config: BackboneConfig, seed: int, std: float = 0.02) -> Params:
+def init_params(
+    config: BackboneConfig,
+    seed: int,
+    std: float = 0.02,
+    dtype: jax.typing.DTypeLike = jnp.float32,
+) -> Params:
     """Random parameters: matrices normal with `std`, norms one, biases zero.
 
     Drawn by numpy: priors know their backbone by its bits, and those of `jax.random.normal` differ
@@ -72,12 +77,12 @@ def init_params(config: BackboneConfig, seed: int, std: float = 0.02) -> Params:
     for path, shape in shapes:
         name = path[-1].key
         if name == "bias":
-            leaves.append(jnp.zeros(shape, jnp.float32))
+            leaves.append(jnp.zeros(shape, dtype))
         elif name.endswith("norm"):
-            leaves.append(jnp.ones(shape, jnp.float32))
+            leaves.append(jnp.ones(shape, dtype))
         else:
             drawn = rng.standard_normal(shape, np.float32) * np.float32(std)
-            leaves.append(jnp.asarray(drawn))
+            leaves.append(jnp.asarray(drawn.astype(dtype)))
     return jax.tree.unflatten(tree, leaves)
 
 
@@ -89,9 +94,14 @@ def truncate(
     Raises:
       BackboneError: `num_layers` is not within 1 … `config.num_layers`.
     """
+    check_layers(config, num_layers)
+    layers = jax.tree.map(lambda x: x[:num_layers], params["layers"])
+    return dataclasses.replace(config, num_layers=num_layers), {**params, "layers": layers}
+
+
+def check_layers(config: BackboneConfig, num_layers: int) -> None:
+    """Raises BackboneError unless the decoder has so many layers."""
     if not 1 <= num_layers <= config.num_layers:
         raise BackboneError(
             f"num_layers must be within 1 … {config.num_layers} for this backbone, got {num_layers}"
         )
-    layers = jax.tree.map(lambda x: x[:num_layers], params["layers"])
-    return dataclasses.replace(config, num_layers=num_layers), {**params, "layers": layers}

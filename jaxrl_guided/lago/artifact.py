@@ -18,9 +18,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from jaxrl_guided.backbones.load import Backbone, load_backbone
+from jaxrl_guided.backbones.load import Backbone, load_backbone, random_backbone
 from jaxrl_guided.backbones.lora import merge_lora
 from jaxrl_guided.backbones.params import init_params
+from jaxrl_guided.backbones.presets import PRESETS
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.lago.actions import recorded_map
 from jaxrl_guided.lago.guidance import FrozenPrior
@@ -33,6 +34,7 @@ from jaxrl_guided.lago.prior import (
     init_prior,
     seed_key,
     select_texts,
+    weights_dtype,
 )
 from jaxrl_guided.runtime.checkpoint import content_hash
 from jaxrl_guided.runtime.config import from_dict, to_dict
@@ -52,7 +54,8 @@ class BackboneChoice:
     """Which backbone a prior is built on.
 
     Attributes:
-      name: `smollm2-135m-instruct`, `nano`, or a directory with a Hugging Face or GGUF model.
+      name: `smollm2-135m-instruct`, `nano`, or a directory with a Hugging Face or GGUF model; with
+        `random_weights` also a shape of `backbones.presets`, as `tinyllama`, which reads bytes.
       num_layers: first layers that are kept, with the final norm; None keeps all.
       random_weights: replace the pretrained weights by random ones of the same shape (control).
     """
@@ -61,17 +64,23 @@ class BackboneChoice:
     num_layers: int | None = 8
     random_weights: bool = False
 
-    def load(self, seed: int = 0) -> Backbone:
-        """Configuration, parameters and tokenizer; `seed` is for `random_weights`.
+    def load(self, seed: int = 0, dtype: jax.typing.DTypeLike = jnp.float32) -> Backbone:
+        """Configuration, parameters and tokenizer.
+
+        Args:
+          seed: for `random_weights`.
+          dtype: of the parameters.
 
         Raises:
           BackboneError: if the backbone cannot be read.
         """
-        backbone = load_backbone(self.name, num_layers=self.num_layers)
+        if self.random_weights and self.name in PRESETS:
+            return random_backbone(self.name, self.num_layers, seed, dtype)
+        backbone = load_backbone(self.name, self.num_layers, dtype)
         if not self.random_weights:
             return backbone
-        std = float(np.std(np.asarray(backbone.params["embed"])))
-        params = init_params(backbone.config, seed, std=std)
+        std = float(np.std(np.asarray(backbone.params["embed"], np.float32)))
+        params = init_params(backbone.config, seed, std=std, dtype=dtype)
         return dataclasses.replace(backbone, params=params)
 
 
@@ -116,7 +125,8 @@ def new_prior(
     seed: int,
 ) -> tuple[PriorSpec, Prior, Tokenizer, str]:
     """An untrained prior on a backbone: `(spec, prior, tokenizer, backbone hash)`."""
-    backbone = choice.load(seed)
+    kind = weights_dtype(spec_fields.get("finetune", "lora"), spec_fields.get("dtype", "float32"))
+    backbone = choice.load(seed, kind)
     spec = PriorSpec(backbone=backbone.config, **spec_fields)
     prior = init_prior(spec, backbone.params, mean, std, seed_key(seed, HEADS))
     return spec, prior, backbone.tokenizer, content_hash(backbone.params)
@@ -175,7 +185,7 @@ def load_prior(
         parts = {"adapters": {}} | stored
     except (OSError, SafetensorError) as error:
         raise PriorError(f"prior weights {weights} cannot be read ({error})") from None
-    backbone = card.choice.load(card.seed)
+    backbone = card.choice.load(card.seed, weights_dtype(card.spec.finetune, card.spec.dtype))
     if backbone.config != card.spec.backbone or content_hash(backbone.params) != card.backbone_hash:
         raise PriorError(
             f"backbone '{card.choice.name}' is not the one that prior {path} was trained on; "
@@ -218,6 +228,7 @@ def freeze(
     )
     table = encode(prior, jnp.asarray(tokens), jnp.asarray(length))
     layers_only = {k: v for k, v in prior.base.items() if k not in ("embed", "lm_head")}
+    layers_only = jax.tree.map(lambda leaf: leaf.astype(spec.dtype), layers_only)
     rows = jnp.array([row_of[text] for text in texts], jnp.int32)
     return FrozenPrior(dataclasses.replace(prior, base=layers_only), select_texts(table, rows))
 

@@ -10,7 +10,7 @@ from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.families import Family, family_of
 from jaxrl_guided.lago.guidance import GuidanceConfig
-from jaxrl_guided.lago.prior import Finetune
+from jaxrl_guided.lago.prior import Finetune, Precision
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
@@ -106,6 +106,7 @@ class PriorConfig:
       finetune: `lora`, `full` or `frozen`.
       lora: adapters.
       sft: the training.
+      dtype: `float32` or `bfloat16`, of the backbone; see `PriorSpec`.
     """
 
     backbone: BackboneChoice = dataclasses.field(default_factory=BackboneChoice)
@@ -113,6 +114,7 @@ class PriorConfig:
     finetune: Finetune = "lora"
     lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
     sft: SFTConfig = dataclasses.field(default_factory=SFTConfig)
+    dtype: Precision = added("float32")
 
     def __post_init__(self) -> None:
         check_choice(self, "history", ("episode", "none"))

@@ -122,6 +122,29 @@ FULL_30 = dataclasses.replace(
 )
 """Real alone, guided by all thirty layers of the backbone."""
 
+TINYLLAMA = dataclasses.replace(
+    FULL,
+    prior=dataclasses.replace(
+        FULL.prior,
+        backbone=BackboneChoice(name="tinyllama", num_layers=None),
+        dtype="bfloat16",
+        sft=dataclasses.replace(FULL.prior.sft, lr=1e-3, remat=True),
+    ),
+)
+"""The smaller backbone of the paper; name the directory of its weights as `prior.backbone.name`."""
+
+LLAMA2 = dataclasses.replace(
+    TINYLLAMA,
+    prior=dataclasses.replace(
+        TINYLLAMA.prior, backbone=BackboneChoice(name="llama2_7b", num_layers=None)
+    ),
+    # Scoring is nearly all of the work with so large a prior.
+    online=dataclasses.replace(
+        TUNED, guidance=dataclasses.replace(TUNED.guidance, prior_fraction=0.1)
+    ),
+)
+"""The larger backbone of the paper."""
+
 METAWORLD = LagoConfig(
     # PPO alone has LaGO's settings, and ten times the steps would take an hour a cell.
     arms=tuple(name for name in ARMS if name not in ("ppo_same", "ppo_10x")),
@@ -183,6 +206,8 @@ PRESETS = {
     "smoke": SMOKE,
     "full": FULL,
     "full_30": FULL_30,
+    "tinyllama": TINYLLAMA,
+    "llama2": LLAMA2,
     "metaworld": METAWORLD,
     "metaworld_smoke": METAWORLD_SMOKE,
 }

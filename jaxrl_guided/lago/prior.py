@@ -27,6 +27,7 @@ from jaxrl_guided.runtime.ranges import COUNT, check, check_choice
 
 History = Literal["episode", "none"]
 Finetune = Literal["lora", "full", "frozen"]
+Precision = Literal["float32", "bfloat16"]
 
 HEADS, BATCHES = range(2)
 """Purposes for which a prior's seed is used; see `seed_key`."""
@@ -45,6 +46,8 @@ class PriorSpec:
       finetune: what of the backbone is trained.
       lora: adapters, for `finetune="lora"`.
       action_size: numbers in a continuous action; 0 for discrete ones.
+      dtype: of the backbone's products and residual stream, and of its weights where they are not
+        trained. Projectors, head, adapters, norms and the softmax are float32.
     """
 
     backbone: BackboneConfig
@@ -55,6 +58,7 @@ class PriorSpec:
     finetune: Finetune = "lora"
     lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
     action_size: int = added(0)
+    dtype: Precision = added("float32")
 
     def __post_init__(self) -> None:
         check(self, COUNT, "state_size", "horizon")
@@ -63,6 +67,7 @@ class PriorSpec:
             raise ValueError(f"num_actions must be 0 beside action_size, not {self.num_actions}")
         check_choice(self, "history", get_args(History))
         check_choice(self, "finetune", get_args(Finetune))
+        check_choice(self, "dtype", get_args(Precision))
 
     @property
     def actions(self) -> Actions[Any]:
@@ -116,6 +121,11 @@ class Steps:
     instruction: jax.Array
 
 
+def weights_dtype(finetune: str, dtype: str) -> str:
+    """Of the backbone's weights in memory: small updates would be lost in bfloat16."""
+    return "float32" if finetune == "full" else dtype
+
+
 def seed_key(seed: int, purpose: int) -> jax.Array:
     """The key of a seed for one purpose: no two purposes draw the same numbers."""
     return jax.random.fold_in(jax.random.key(seed), purpose)
@@ -131,7 +141,7 @@ def init_prior(
     """
     k_state, k_action, k_policy, k_lora = jax.random.split(key, 4)
     width = spec.backbone.hidden_size
-    rms = jnp.sqrt(jnp.mean(jnp.square(base["embed"])))
+    rms = jnp.sqrt(jnp.mean(jnp.square(base["embed"].astype(jnp.float32))))
     heads = {
         "state": {
             "kernel": jax.random.normal(k_state, (spec.state_size, width))
@@ -183,14 +193,15 @@ def encode_texts(
       chunk: texts encoded at once, to bound memory; None is all at once (and differentiable).
       remat: recompute activations in the backward pass (without `chunk`).
     """
-    adapters: dict[str, Any] = {"lora": prior.adapters or None, "lora_scale": spec.lora.scale}
+    options: dict[str, Any] = {"lora": prior.adapters or None, "lora_scale": spec.lora.scale}
+    options["compute_dtype"] = spec.dtype
     if chunk is None:
         x = decoder.embed(prior.base, tokens)
         return decoder.prefix_from_embeddings(
-            spec.backbone, prior.base, x, length, remat=remat, **adapters
+            spec.backbone, prior.base, x, length, remat=remat, **options
         )
     return decoder.prefix_from_tokens(
-        spec.backbone, prior.base, tokens, length, chunk=chunk, **adapters
+        spec.backbone, prior.base, tokens, length, chunk=chunk, **options
     )
 
 
@@ -235,6 +246,7 @@ def action_outputs(
         prefix=dataclasses.replace(texts, index=text),
         window=window,
         remat=remat,
+        compute_dtype=spec.dtype,
     )
     return read_actions(prior, hidden[:, :: spec.tokens_per_step])
 
@@ -253,7 +265,7 @@ def read_actions(prior: Prior, hidden: jax.Array) -> jax.Array:
 def init_cache(spec: PriorSpec, num_envs: int) -> Cache:
     """Empty key-value cache for `step_outputs`, one row an environment."""
     size = spec.tokens_per_step * spec.horizon if spec.history == "episode" else 1
-    return decoder.init_cache(spec.backbone, num_envs, size)
+    return decoder.init_cache(spec.backbone, num_envs, size, spec.dtype)
 
 
 def step_outputs(
@@ -309,6 +321,7 @@ def _decode(
         lora_scale=spec.lora.scale,
         prefix=dataclasses.replace(texts, index=index),
         cache=cache,
+        compute_dtype=spec.dtype,
     )
     assert advanced is not None  # a cache was given
     return hidden[:, 0], advanced

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import struct
+from jax.sharding import Mesh
 
+from jaxrl_guided.backbones import sharding
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.prior import (
     BATCHES,
@@ -179,23 +181,39 @@ class SFT:
       update: `(state, fixed, rows, texts, n) -> (state, metrics)`, n jitted updates, state donated.
       evaluate: `(trainable, fixed, rows, texts) -> {"nll", "accuracy"}` over all rows; accuracy is
         the share of right modes, of continuous actions that of numbers within `actions.NEAR`.
+      place: puts a pytree with a prior's weights on the mesh, and anything else on all of it.
     """
 
     init: Callable[[Prior], tuple[SFTState, PyTree]]
     update: Callable[..., tuple[SFTState, dict[str, jax.Array]]]
     evaluate: Callable[..., dict[str, jax.Array]]
+    place: Callable[[PyTree], PyTree]
 
 
-def make_sft(spec: PriorSpec, config: SFTConfig) -> SFT:
-    """Fine-tuning of a prior's trainable part; `texts` is `(tokens i32[I, P], length i32[I])`."""
+def make_sft(spec: PriorSpec, config: SFTConfig, mesh: Mesh | None = None) -> SFT:
+    """Fine-tuning of a prior's trainable part; `texts` is `(tokens i32[I, P], length i32[I])`.
+
+    Args:
+      mesh: of `sharding.make_model_mesh`, among whose devices weights and rows are divided; the
+        result is that of one device, the default, but for the order of sums. All that `update` and
+        `evaluate` get must lie on it (`place`).
+
+    Raises:
+      ValueError: the rows of a batch do not divide among the devices.
+    """
+    mesh = mesh or sharding.make_model_mesh()
+    check_rows(config, mesh)
     optimiser = make_optimiser(config)
+
+    def place(tree: PyTree) -> PyTree:
+        return jax.device_put(tree, sharding.shardings(mesh, spec.backbone, tree))
 
     def init(prior: Prior) -> tuple[SFTState, PyTree]:
         trainable, fixed = split_trainable(spec, prior)
         trainable = jax.tree.map(jnp.array, trainable)  # own copy: updates donate it
         key = seed_key(config.seed, BATCHES)
         state = SFTState(trainable, optimiser.init(trainable), key, jnp.int32(0))
-        return state, fixed
+        return place(state), place(fixed)
 
     def one_update(
         state: SFTState, fixed: PyTree, rows: Rows, texts: tuple[jax.Array, jax.Array]
@@ -203,6 +221,7 @@ def make_sft(spec: PriorSpec, config: SFTConfig) -> SFT:
         key, row_key, drop_key = jax.random.split(state.key, 3)
         chosen = jax.random.randint(row_key, (config.batch_rows,), 0, rows.counts.shape[0])
         batch = jax.tree.map(lambda x: x[chosen], rows)
+        batch = jax.lax.with_sharding_constraint(batch, sharding.of_rows(mesh))
         hidden = jax.random.bernoulli(drop_key, config.action_dropout, batch.counts.shape)
 
         def loss(trainable: PyTree) -> tuple[jax.Array, jax.Array]:
@@ -214,7 +233,10 @@ def make_sft(spec: PriorSpec, config: SFTConfig) -> SFT:
         updates, opt_state = optimiser.update(grads, state.opt_state, state.trainable)
         trainable = optax.apply_updates(state.trainable, updates)
         metrics = {"nll": nll, "accuracy": accuracy, "grad_norm": optax.global_norm(grads)}
-        return SFTState(trainable, opt_state, key, state.step + 1), metrics
+        state = SFTState(trainable, opt_state, key, state.step + 1)
+        # Otherwise the compiler may choose other places, and the next call compiles again.
+        places = sharding.shardings(mesh, spec.backbone, state)
+        return jax.lax.with_sharding_constraint(state, places), metrics
 
     def update(
         state: SFTState, fixed: PyTree, rows: Rows, texts: tuple[jax.Array, jax.Array], n: int
@@ -243,7 +265,17 @@ def make_sft(spec: PriorSpec, config: SFTConfig) -> SFT:
         init,
         jax.jit(update, static_argnames="n", donate_argnums=0),
         jax.jit(evaluate),
+        place,
     )
+
+
+def check_rows(config: SFTConfig, mesh: Mesh) -> None:
+    """Raises ValueError unless the rows of a batch divide among the devices."""
+    if config.batch_rows % (devices := mesh.shape[sharding.FSDP]):
+        raise ValueError(
+            f"sft.batch_rows must divide among the {devices} devices of --fsdp, "
+            f"not {config.batch_rows}"
+        )
 
 
 def _losses(

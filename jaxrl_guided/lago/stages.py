@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax.sharding import Mesh
 
 from jaxrl_guided.envs import dataset
 from jaxrl_guided.envs.dataset import Episodes
@@ -133,9 +134,17 @@ class _Progress:
 
 
 def train_prior(
-    config: PriorConfig, episodes: Episodes, run: RunDir, path: PathLike, stop: StopFlag
+    config: PriorConfig,
+    episodes: Episodes,
+    run: RunDir,
+    path: PathLike,
+    stop: StopFlag,
+    mesh: Mesh | None = None,
 ) -> PriorCard:
     """Fine-tunes a prior with early stopping on held-out Real and saves the best at `path`.
+
+    Args:
+      mesh: see `make_sft`.
 
     Raises:
       UserError: `path` exists, the episodes are not of Real, or `run` has begun with others.
@@ -153,22 +162,22 @@ def train_prior(
         "history": config.history,
         "finetune": config.finetune,
         "lora": config.lora,
+        "dtype": config.dtype,
     } | from_map(episodes.metadata["action_map"]).fields
     mean, std = _statistics(states[~np.repeat(held_out, episodes.lengths)])
     spec, prior, tokenizer, backbone_hash = new_prior(
         config.backbone, fields, mean, std, config.sft.seed
     )
     with validation():
+        sft = make_sft(spec, config.sft, mesh)
         train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out, config.history)
         eval_rows = pack_rows(episodes, config.sft.row_steps, held_out, config.history)
     eval_rows = _sample_rows(eval_rows, config.sft.eval_rows)
     tokens, length = (jnp.asarray(x) for x in tokenizer.encode(learned.texts))
-    sft = make_sft(spec, config.sft)
     state, fixed = sft.init(prior)
-    progress = _Progress(
-        state, jax.tree.map(jnp.array, state.trainable), jnp.float32(jnp.inf), jnp.int32(0)
-    )
-    data = (fixed, train_rows, eval_rows, (tokens, length))
+    best = jax.tree.map(jnp.array, state.trainable)
+    progress = _Progress(state, best, *sft.place((jnp.float32(jnp.inf), jnp.int32(0))))
+    data = (fixed, *sft.place((train_rows, eval_rows, (tokens, length))))
     meta = {"data": content_hash(episodes.arrays())}
     with Checkpointer(run.checkpoints, config) as checkpoints:
         if checkpoints.latest_step():

@@ -132,6 +132,11 @@ CASES = [
         [*PRIOR, "--config.sft.weight_decay=-1"],
         r"--config.sft.weight_decay: .*at least 0.*, not -1",
     ),
+    ([*PRIOR, "--fsdp=99"], r"fsdp 99 and tensor 1 must be positive, their product at most the"),
+    (
+        [*PRIOR, "--preset=tinyllama"],
+        r"backbone 'tinyllama' is a shape without weights: name a directory that has them",
+    ),
     ([*PRIOR, "--config.lora.rank=0"], r"--config.lora.rank.* must be positive"),
     ([*PRIOR, "--config.backbone.num_layers=-2"], r"num_layers.*-2"),
     ([*PPO, "--config.ppo.num_envs=-8"], r"--config.ppo.num_envs: .*at least 1, not -8"),

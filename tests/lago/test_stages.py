@@ -76,8 +76,8 @@ def test_the_best_prior_is_saved_and_nothing_is_trained_in_vain(tmp_path, monkey
     trained = []
     make_sft = stages.make_sft
 
-    def spy(spec, config):
-        sft = make_sft(spec, config)
+    def spy(spec, config, mesh):
+        sft = make_sft(spec, config, mesh)
 
         def evaluate(trainable, *rest):
             trained.append({k: np.asarray(v) for k, v in trainable["heads"]["policy"].items()})
