@@ -9,8 +9,10 @@ With `--run` the first policy of a finished run of `train_online` acts, greedily
 
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 from PIL import Image
 
@@ -45,8 +47,6 @@ def run() -> None:
         )
     if _RUN.value and _POLICY.present:
         raise UserError("give one of --policy and --run")
-    if _RUN.value and family != "clevr":
-        raise UserError("--run: only clevr/LEVEL can be drawn with a policy of train_online")
     draw = (_clevr if family == "clevr" else _metaworld)(level)
     out = pathlib.Path(_OUT.value)
     try:
@@ -65,7 +65,9 @@ Pictures = tuple[str, str, list[Image.Image], Image.Image]
 
 
 def _clevr(level: str) -> Callable[[], Pictures]:
-    env, actor = _actor(level)
+    env, actor = make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
+    if _RUN.value:
+        env, actor = _trained("clevr", level)
 
     def draw() -> Pictures:
         text, frames = drawing.play(env, instruction_set(level).texts, actor, _SEED.value)
@@ -79,6 +81,14 @@ def _metaworld(level: str) -> Callable[[], Pictures]:
     from jaxrl_guided.envs.metaworld import drawing  # an extra
 
     actor = drawing.scripted(level, _POLICY.value == "expert", _SEED.value)
+    if _RUN.value:
+        env, chosen = _trained("metaworld", level)
+        env.close()  # its episodes are those of many environments
+        chosen = jax.jit(chosen)
+
+        def actor(obs: dict[str, Any]) -> np.ndarray:
+            batch = jax.tree.map(lambda x: np.asarray(x)[None], obs)
+            return np.asarray(chosen(jax.random.key(0), batch))[0]
 
     def draw() -> Pictures:
         text, frames = drawing.play(level, actor, _SEED.value)
@@ -88,16 +98,14 @@ def _metaworld(level: str) -> Callable[[], Pictures]:
     return draw
 
 
-def _actor(level: str) -> tuple[VectorEnv, drawing.Act]:
-    """The environment, and who acts in it."""
-    if _RUN.value is None:
-        return make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
-    settings = online.load_settings(_RUN.value)
-    if settings.env != "clevr":
-        raise UserError(f"--run={_RUN.value} is of {settings.env}, but --env of clevr")
+def _trained(family: str, level: str) -> tuple[VectorEnv, drawing.Act]:
+    """The first policy of a run of `train_online`, which acts greedily, and one environment."""
+    settings = online.load_settings(str(_RUN.value))
+    if settings.env != family:
+        raise UserError(f"--run={_RUN.value} is of {settings.env}, but --env of {family}")
     env = judge.level_env(settings, level, 1)
     act = judge.make_act(settings, level, env)
-    policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, _RUN.value))
+    policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, str(_RUN.value)))
     return env, lambda key, obs: act(policy, {}, key, obs, greedy=True)[1]
 
 

@@ -267,7 +267,7 @@ CASES = [
         ["train", "--config.env=minihack/Room-5x5", "--config.options=observe=['sky']"],
         r"observe must be a list of different names out of",
     ),
-    (["render", "--env=metaworld/reach", "--run=run"], r"--run: only clevr/LEVEL"),
+    (["render", "--env=metaworld/reach", "--run=run", "--out=new"], r"--run=run holds no policy"),
     (["render", "--env=gymnax/CartPole-v1"], r"only clevr/LEVEL and metaworld/LEVEL"),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),

@@ -117,6 +117,10 @@ def test_the_main_job_on_meta_world(tmp_path):
     assert parts == [f"hard-{task}" for task in CATEGORIES["hard"]]
     evaluated = ("--run=runs/x/cells/hard-goal-lago_sac-0", "--levels=hard-soccer,reach")
     assert "metaworld/reach" in scripts.run(tmp_path, "evaluate", *evaluated, "--episodes=2").stdout
+    drawn = ("--run=runs/x/cells/hard-goal-lago-0", "--out=pictures", "--env=metaworld/hard-soccer")
+    scripts.run(tmp_path, "render", *drawn)
+    with Image.open(tmp_path / "pictures" / "episode.gif") as picture:
+        assert picture.n_frames > 10
     acting = ("--preset=metaworld_smoke", "--prior=runs/x/prior", "--levels=hard-hammer")
     scripts.run(tmp_path, "evaluate", *acting, "--episodes=2")
 

@@ -56,6 +56,7 @@ def make_gym(
     max_steps: int | None = None,
     timeout: float = 60.0,
     on_error: OnError = "raise",
+    spares: bool = False,
     **options: Any,
 ) -> VectorEnv:
     """`num_envs` environments of gymnasium, in processes of their own.
@@ -63,7 +64,7 @@ def make_gym(
     Args:
       environment: gymnasium's name; `MODULE:NAME` imports a module that registers it.
       members: see `make_bridge`; each has `num_envs` environments.
-      workers, info, max_steps, timeout, on_error: see `Pool`.
+      workers, info, max_steps, timeout, on_error, spares: see `Pool`.
       **options: of the environment.
 
     Raises:
@@ -79,5 +80,6 @@ def make_gym(
         max_steps=max_steps,
         timeout=timeout,
         on_error=on_error,
+        spares=spares,
     )
     return make_bridge(pool, members)

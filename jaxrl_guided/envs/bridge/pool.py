@@ -67,6 +67,7 @@ class Pool:
         max_steps: int | None = None,
         timeout: float = 60.0,
         on_error: OnError = "raise",
+        spares: bool = False,
     ):
         """Starts the processes and makes the environments.
 
@@ -78,6 +79,8 @@ class Pool:
           max_steps: limit of an episode, in place of the environment's own.
           timeout: seconds that a step or a reset may take.
           on_error: whether a failing environment ends the work, or is made anew and counted.
+          spares: makes a second environment for each, in which a process begins the next episode
+            while nothing is asked of it: for those whose reset takes long. No numbers change.
 
         Raises:
           HostEnvError: the environments cannot be made.
@@ -97,7 +100,8 @@ class Pool:
         self.name, self._timeout, self._restarts = name, timeout, on_error == "restart"
         self._memory = block.create_file()
         shares = np.array_split(np.arange(num_envs), max(count, 1))
-        self._starts = [(factory, share.tolist(), self._restarts) for share in shares]
+        spares = spares and count > 0  # this process would have to wait for them
+        self._starts = [(factory, share.tolist(), self._restarts, spares) for share in shares]
         self._workers: list[Remote] = []
         self._known: dict[str, np.ndarray] = {}
         self.clock = 0
@@ -184,7 +188,7 @@ class Pool:
         self._arrays["seed"][:], self._arrays["episode"][:] = seeds, episodes
         for leaf in self.interface.observation:
             self._arrays[f"obs:{leaf.name}"][:] = obs[leaf.name]
-        for (_, share, _), worker in zip(self._starts, self._workers, strict=True):
+        for (_, share, *_), worker in zip(self._starts, self._workers, strict=True):
             worker.send("replay", {i: np.asarray(actions[i, : times[i]]) for i in share})
         reasons: dict[int, str] = {}
         for worker in self._workers:

@@ -98,18 +98,23 @@ class Slot:
         interface: Interface,
         arrays: Mapping[str, np.ndarray],
         restarts: bool,
+        spare: bool = False,
     ):
         """Makes the environment.
 
         Args:
           restarts: whether one that fails is made anew, its episode marked as truncated.
+          spare: whether there is a second one, in which `prepare` begins the next episode.
         """
         self.index = index
         self._factory, self._interface, self._restarts = factory, interface, restarts
         self._row = {name: array[index : index + 1] for name, array in arrays.items()}
         self._env: gymnasium.Env[Any, Any] = factory()
+        self._spare: gymnasium.Env[Any, Any] | None = factory() if spare else None
+        self._prepared: int | None = None
+        self._first: Any = None
         self._time = 0
-        self._lost = False
+        self._begun = self._lost = False
 
     def reset(self) -> None:
         """Starts the episode that the arrays name."""
@@ -134,6 +139,18 @@ class Slot:
             self._start()
         else:
             self._go_on()
+
+    def prepare(self) -> bool:
+        """Begins the next episode in the spare environment; whether there was anything to do."""
+        if self._spare is None or not self._begun:
+            return False
+        if self._prepared == (seed := self._seed(1)):
+            return False
+        self._prepared, self._first = seed, None
+        # What fails here is begun in its turn once more, and fails where that is seen.
+        with contextlib.suppress(Exception):
+            self._first, _ = self._spare.reset(seed=seed)
+        return True
 
     def lose(self) -> None:
         """Gives the open episode up: the next step marks it as truncated, without a reward."""
@@ -160,6 +177,8 @@ class Slot:
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
+        if self._spare is not None:
+            self._spare.close()
 
     def _play(self, actions: np.ndarray) -> str:
         try:
@@ -215,10 +234,18 @@ class Slot:
         self._begin()
 
     def _begin(self) -> None:
-        seed = episode_seed(int(self._row["seed"][0]), int(self._row["episode"][0]))
-        obs, _ = self._env.reset(seed=seed)
-        self._time = 0
+        seed = self._seed()
+        if self._spare is not None and self._prepared == seed and self._first is not None:
+            self._env, self._spare = self._spare, self._env
+            obs, self._prepared, self._first = self._first, None, None
+        else:
+            obs, _ = self._env.reset(seed=seed)
+        self._time, self._begun = 0, True
         self._observe("obs", obs)
+
+    def _seed(self, ahead: int = 0) -> int:
+        """Of the open episode, or one so many later."""
+        return episode_seed(int(self._row["seed"][0]), int(self._row["episode"][0]) + ahead)
 
     def _cut(self) -> None:
         """The step of an episode that was lost: it stays where it was, and a new one begins."""

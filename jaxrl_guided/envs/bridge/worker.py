@@ -27,9 +27,9 @@ STEP, RESET, DONE = b"s", b"r", b"d"
 class Worker:
     """The environments `indices` of a pool."""
 
-    def __init__(self, factory: Factory, indices: Sequence[int], restarts: bool):
+    def __init__(self, factory: Factory, indices: Sequence[int], restarts: bool, spares: bool):
         """Keeps what is needed to make them."""
-        self._factory, self._indices, self._restarts = factory, indices, restarts
+        self._factory, self._indices, self._options = factory, indices, (restarts, spares)
         self._slots: list[Slot] = []
 
     def describe(self, info: tuple[str, ...], max_steps: int | None) -> Interface:
@@ -44,7 +44,7 @@ class Worker:
         """Makes the environments."""
         arrays = map_arrays(memory, interface.fields(), rows)
         self._slots = [
-            Slot(self._factory, i, interface, arrays, self._restarts) for i in self._indices
+            Slot(self._factory, i, interface, arrays, *self._options) for i in self._indices
         ]
 
     def step(self) -> None:
@@ -54,6 +54,10 @@ class Worker:
     def reset(self) -> None:
         """Starts the episodes that the arrays name."""
         each(self._slots, Slot.reset, "reset")
+
+    def prepare(self) -> bool:
+        """Begins one next episode ahead of its time; whether there was one to begin."""
+        return any(slot.prepare() for slot in self._slots)
 
     def lose(self) -> None:
         """Gives the open episodes up: see `Slot.lose`."""
@@ -95,6 +99,8 @@ def serve(connection: Connection, memory: int) -> None:
     worker: Worker | None = None
     while True:
         try:
+            while worker is not None and not connection.poll(0) and worker.prepare():
+                pass  # while nothing is asked for
             message = connection.recv_bytes()
         except EOFError:
             if worker is not None:

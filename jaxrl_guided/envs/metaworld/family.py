@@ -26,13 +26,14 @@ def make_metaworld(
     workers: int | None = None,
     timeout: float = 60.0,
     on_error: OnError = "raise",
+    spares: bool = False,
 ) -> VectorEnv:
     """`num_envs` tables, each with an instruction drawn uniformly at every restart.
 
     Args:
       level, tasks, distractor, horizon, terminate_on_success: see `MetaWorldEnv`.
       members: see `make_bridge`; each has `num_envs` environments.
-      workers, timeout, on_error: see `Pool`.
+      workers, timeout, on_error, spares: see `Pool`.
 
     Raises:
       HostEnvError: it cannot be made.
@@ -63,5 +64,6 @@ def make_metaworld(
         max_steps=horizon,
         timeout=timeout,
         on_error=on_error,
+        spares=spares,
     )
     return make_bridge(pool, members)

@@ -24,6 +24,7 @@ def make_minihack(
     workers: int | None = None,
     timeout: float = 60.0,
     on_error: OnError = "raise",
+    spares: bool = True,
     observe: Sequence[str] = HostConfig.observe,
     actions: Sequence[str] | None = None,
     reward: Reward = "sparse",
@@ -36,7 +37,7 @@ def make_minihack(
     Args:
       environment: one of `list_names()`.
       members: see `make_bridge`; each has `num_envs` environments.
-      workers, timeout, on_error: see `Pool`.
+      workers, timeout, on_error, spares: see `Pool`; a reset takes as long as ten steps.
       observe, actions, reward, max_steps: see `HostConfig`.
 
     Raises:
@@ -57,6 +58,7 @@ def make_minihack(
         info=("success",),
         timeout=timeout,
         on_error=on_error,
+        spares=spares,
     )
     return make_bridge(pool, members)
 

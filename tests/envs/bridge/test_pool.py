@@ -40,9 +40,9 @@ def children(parent=None):
     return found
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_transitions_are_those_of_stepping_by_hand(workers):
-    pool = Pool("gym/CartPole-v1", hosts.cartpole, 3, workers=workers, max_steps=30)
+@pytest.mark.parametrize("workers, spares", [(0, False), (0, True), (2, False), (2, True)])
+def test_transitions_are_those_of_stepping_by_hand(workers, spares):
+    pool = Pool("gym/CartPole-v1", hosts.cartpole, 3, workers=workers, max_steps=30, spares=spares)
     seeds = np.array([5, 6, 2**32 - 1], np.uint32)
     obs = pool.reset(seeds)[""]
     envs, episodes, lengths = [hosts.cartpole() for _ in seeds], [0] * 3, [0] * 3
@@ -201,13 +201,24 @@ def test_killed_workers_are_named_or_replaced():
     pool.close()
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_environments_are_closed(workers, tmp_path):
+@pytest.mark.parametrize("workers, spares, count", [(0, True, 3), (2, False, 3), (2, True, 6)])
+def test_environments_are_closed(workers, spares, count, tmp_path):
     said = tmp_path / "said"
-    pool = make(functools.partial(hosts.Counter, closing=str(said)), num_envs=3, workers=workers)
+    factory = functools.partial(hosts.Counter, closing=str(said))
+    pool = make(factory, num_envs=3, workers=workers, spares=spares)
     said.unlink()  # by the one that was asked for its spaces
     pool.close()
-    assert said.read_text() == "closed\n" * 3
+    assert said.read_text() == "closed\n" * count
+
+
+def test_a_killed_worker_with_spares_is_replaced():
+    pool = make(num_envs=4, on_error="restart", spares=True)
+    pool.reset(np.zeros(4, np.uint32))
+    for _ in range(3):
+        os.kill(int(children().pop()), signal.SIGKILL)
+        step = pool.step(np.zeros(4, int))
+        assert step.restarted.sum() == 2
+    pool.close()
 
 
 def test_two_pools_do_not_meet():

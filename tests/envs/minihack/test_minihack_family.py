@@ -32,11 +32,12 @@ def make():
         env.close()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_games_are_those_of_playing_by_hand(workers):
+@pytest.mark.parametrize("workers, spares", [(0, False), (2, False), (2, True)])
+def test_games_are_those_of_playing_by_hand(workers, spares):
     config = HostConfig(observe=("symbols_crop", "stats", "glyphs", "message"), max_steps=15)
     factory = functools.partial(Host, "Room-Random-5x5", config)
-    pool = Pool("minihack/Room-Random-5x5", factory, 3, workers=workers, info=("success",))
+    options = {"workers": workers, "spares": spares, "info": ("success",)}
+    pool = Pool("minihack/Room-Random-5x5", factory, 3, **options)
     hosts, seeds, episodes = [factory() for _ in range(3)], [4, 5, 6], [0] * 3
     obs = pool.reset(np.array(seeds, np.uint32))
     for i, host in enumerate(hosts):
