@@ -90,7 +90,7 @@ def _check(settings: LagoConfig) -> None:
     episodes = load_data(_DATA.value, env) if _DATA.value else None
     prior = load_trained(_PRIOR.value, env) if _PRIOR.value else None
     if prior is None:
-        settings.prior.backbone.load()
+        settings.prior.check_backbone()
     if prior is None and episodes is not None:
         longest = episodes.metadata["horizon"]
         check_horizon(settings.online, longest, "the dataset, and so the prior, has")

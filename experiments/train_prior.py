@@ -36,11 +36,11 @@ def run() -> None:
         choice = dataclasses.replace(settings.backbone, name=_BACKBONE.value)
         settings = dataclasses.replace(settings, backbone=choice)
     episodes = load_data(_DATA.value)
-    settings.backbone.load()
     files.check_new(_OUT.value, "out")
     with errors.validation():
         mesh = make_model_mesh(_FSDP.value, _TENSOR.value)
         check_rows(settings.sft, mesh)
+    settings.check_backbone()
     with (
         rundir.open_run(app.RUN_DIR.value, "prior", settings) as run_dir,
         signals.catch_signals() as stop,

@@ -76,5 +76,6 @@ def test_the_example_of_a_finished_run_plays_its_policy(tmp_path):
     with RunDir(tmp_path / "run", SMOKE) as run_dir:
         run_job(prepare(SMOKE, 2), run_dir, StopFlag())
     _, _, again, _ = examples()
+    # Its greedy policy falls at once (9.75 steps); those of other seeds do not (76.5).
     (mean,) = run(again.replace("runs/cartpole", str(tmp_path / "run")))
-    assert 8 <= float(mean) <= 500
+    assert 8 <= float(mean) <= 15

@@ -45,15 +45,16 @@ class _Reader(GGUFReader):
 
 
 def load_gguf(
-    path: Path, num_layers: int | None = None
+    path: Path, num_layers: int | None = None, dtype: DTypeLike = np.float32
 ) -> tuple[BackboneConfig, Params, dict[str, Any]]:
     """Reads and dequantises a checkpoint; SmolLM2-135M takes about 3 s.
 
     Args:
       num_layers: keep only the first layers (and the final norm); all if None.
+      dtype: of the parameters.
 
     Returns:
-      Configuration, float32 parameters of `decoder.py`, and the file's metadata.
+      Configuration, parameters of `decoder.py`, and the file's metadata.
 
     Raises:
       BackboneError: names the file and what is wrong: truncated, corrupt, an architecture or
@@ -75,7 +76,7 @@ def load_gguf(
             raise BackboneError(f"{path}: tensor {name} is {array.shape}, expected {shape}")
         if not np.isfinite(array).all():
             raise BackboneError(f"{path}: tensor {name} is not finite")
-        arrays[name] = np.array(array, np.float32)
+        arrays[name] = np.array(array, dtype)
     paired = _PAIRED_ROTARY[metadata["general.architecture"]]
     return config, _params(config, arrays, paired), metadata
 

@@ -96,8 +96,7 @@ def _load(spec: str, num_layers: int | None, dtype: jax.typing.DTypeLike) -> Bac
         tokenizer = read_tokenizer(path / "tokenizer.json")
         return _first_layers(Backbone(config, params, tokenizer), num_layers)
     file = Path(os.fspath(_gguf_file(path)))
-    config, params, metadata = gguf.load_gguf(file, num_layers)
-    params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    config, params, metadata = gguf.load_gguf(file, num_layers, dtype)
     return Backbone(config, params, tokenizer_from_gguf(metadata, str(file)))
 
 

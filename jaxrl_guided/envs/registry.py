@@ -69,16 +69,16 @@ def _find(name: str) -> tuple[_Family, str]:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, TypeError) as error:  # of a relative name
             raise ValueError(
                 f"environment: '{name}' needs the module '{module}': {error}"
             ) from error
     if key in _FAMILIES and _FAMILIES[key].knows(environment):
         return _FAMILIES[key], environment
-    raise ValueError(f"environment: unknown '{name}'; {_advice(key, environment)}")
+    raise ValueError(f"environment: unknown '{name}'; {_advice(module, key, environment)}")
 
 
-def _advice(key: str, environment: str) -> str:
+def _advice(module: str, key: str, environment: str) -> str:
     """What might have been meant."""
     known = []
     for family in [key] if key in _FAMILIES else _FAMILIES:
@@ -86,11 +86,18 @@ def _advice(key: str, environment: str) -> str:
             known += [f"{family}/{name}" for name in _FAMILIES[family].list_names()]
     same = [name for name in known if name.partition("/")[2] in (key, environment)]
     near = same or difflib.get_close_matches(f"{key}/{environment}", known, n=3, cutoff=0.75)
+    imported = f"{module}:" if module and key in _FAMILIES else ""
     if near:
-        return f"did you mean {' or '.join(near)}?"
+        return f"did you mean {' or '.join(imported + name for name in near)}?"
     if key not in _FAMILIES:
         return f"choose one of {', '.join(f'{family}/…' for family in _FAMILIES)}"
-    return f"choose one of {', '.join(known)}"
+    return f"choose one of {', '.join(imported + name for name in known)}"
+
+
+def without_module(name: str) -> str:
+    """`FAMILY/ENVIRONMENT` of a name, as environments call themselves."""
+    family, slash, environment = name.partition("/")
+    return f"{family.rpartition(':')[2]}{slash}{environment}"
 
 
 def on_host(name: str) -> bool:

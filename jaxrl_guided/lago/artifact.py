@@ -15,12 +15,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from jaxrl_guided.backbones.load import Backbone, load_backbone, random_backbone
 from jaxrl_guided.backbones.lora import merge_lora
-from jaxrl_guided.backbones.params import init_params
+from jaxrl_guided.backbones.params import check_layers, init_params
 from jaxrl_guided.backbones.presets import PRESETS
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.lago.actions import recorded_map
@@ -74,7 +75,7 @@ class BackboneChoice:
         Raises:
           BackboneError: if the backbone cannot be read.
         """
-        if self.random_weights and self.name in PRESETS:
+        if self._is_shape:
             return random_backbone(self.name, self.num_layers, seed, dtype)
         backbone = load_backbone(self.name, self.num_layers, dtype)
         if not self.random_weights:
@@ -82,6 +83,18 @@ class BackboneChoice:
         std = float(np.std(np.asarray(backbone.params["embed"], np.float32)))
         params = init_params(backbone.config, seed, std=std, dtype=dtype)
         return dataclasses.replace(backbone, params=params)
+
+    def check(self, dtype: jax.typing.DTypeLike = jnp.float32) -> None:
+        """Raises BackboneError where `load` would."""
+        if self._is_shape:
+            check_layers(PRESETS[self.name], self.num_layers or 1)
+        else:
+            self.load(dtype=dtype)
+
+    @property
+    def _is_shape(self) -> bool:
+        known = self.random_weights and self.name in PRESETS
+        return known and not epath.Path(self.name).exists()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,12 +228,14 @@ def freeze(
 ) -> FrozenPrior:
     """What the online stage needs: adapters merged, texts encoded, token embeddings dropped.
 
+    Adapters stay beside weights in bfloat16, in which what they add would be lost.
+
     A text that several instructions share is encoded and kept once. The table takes 2 · layers ·
     key-value heads · head size numbers for each text and each token of the longest one.
     """
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     tokens, length = tokenizer.encode(tuple(row_of))
-    if prior.adapters:
+    if prior.adapters and spec.dtype == "float32":
         base = merge_lora(prior.base, prior.adapters, spec.lora.scale)
         prior = dataclasses.replace(prior, base=base, adapters={})
     encode = jax.jit(

@@ -163,7 +163,7 @@ def run_backbone(
         files.check_new(out, "result")
     episodes = load_data(data, config.env)
     with validation():
-        config.prior.backbone.load(config.seed)
+        config.prior.check_backbone()
     identity = cell_identity(config, hash_sources(None, data))
     with (
         rundir.open_run(run_dir, f"backbone-{config.row}", identity) as run,

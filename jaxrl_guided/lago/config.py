@@ -10,7 +10,7 @@ from jaxrl_guided.lago.artifact import BackboneChoice
 from jaxrl_guided.lago.bc import BCConfig
 from jaxrl_guided.lago.families import Family, family_of
 from jaxrl_guided.lago.guidance import GuidanceConfig
-from jaxrl_guided.lago.prior import Finetune, Precision
+from jaxrl_guided.lago.prior import Finetune, Precision, weights_dtype
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.ppo import PPOConfig
@@ -119,6 +119,10 @@ class PriorConfig:
     def __post_init__(self) -> None:
         check_choice(self, "history", ("episode", "none"))
         check_choice(self, "finetune", FINETUNE)
+
+    def check_backbone(self) -> None:
+        """Raises BackboneError unless the backbone can be loaded."""
+        self.backbone.check(weights_dtype(self.finetune, self.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

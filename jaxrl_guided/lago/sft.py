@@ -194,9 +194,9 @@ def make_sft(spec: PriorSpec, config: SFTConfig, mesh: Mesh | None = None) -> SF
     """Fine-tuning of a prior's trainable part; `texts` is `(tokens i32[I, P], length i32[I])`.
 
     Args:
-      mesh: of `sharding.make_model_mesh`, among whose devices weights and rows are divided; the
-        result is that of one device, the default, but for the order of sums. All that `update` and
-        `evaluate` get must lie on it (`place`).
+      mesh: of `sharding.make_model_mesh`, among whose devices weights and the rows of updates are
+        divided; the result is that of one device, the default, but for the order of sums. All that
+        `update` and `evaluate` get must lie on it (`place`).
 
     Raises:
       ValueError: the rows of a batch do not divide among the devices.
@@ -210,10 +210,11 @@ def make_sft(spec: PriorSpec, config: SFTConfig, mesh: Mesh | None = None) -> SF
 
     def init(prior: Prior) -> tuple[SFTState, PyTree]:
         trainable, fixed = split_trainable(spec, prior)
-        trainable = jax.tree.map(jnp.array, trainable)  # own copy: updates donate it
-        key = seed_key(config.seed, BATCHES)
-        state = SFTState(trainable, optimiser.init(trainable), key, jnp.int32(0))
-        return place(state), place(fixed)
+        trainable = jax.tree.map(jnp.copy, place(trainable))  # own copy: updates donate it
+        places = sharding.shardings(mesh, spec.backbone, jax.eval_shape(optimiser.init, trainable))
+        moments = jax.jit(optimiser.init, out_shardings=places)(trainable)
+        rest = place((seed_key(config.seed, BATCHES), jnp.int32(0)))
+        return SFTState(trainable, moments, *rest), place(fixed)
 
     def one_update(
         state: SFTState, fixed: PyTree, rows: Rows, texts: tuple[jax.Array, jax.Array]

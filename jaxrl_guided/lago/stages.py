@@ -27,6 +27,7 @@ from jaxrl_guided.runtime.checkpoint import Checkpointer, content_hash
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.files import PathLike
+from jaxrl_guided.runtime.mesh import in_host_memory
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
@@ -165,9 +166,10 @@ def train_prior(
         "dtype": config.dtype,
     } | from_map(episodes.metadata["action_map"]).fields
     mean, std = _statistics(states[~np.repeat(held_out, episodes.lengths)])
-    spec, prior, tokenizer, backbone_hash = new_prior(
-        config.backbone, fields, mean, std, config.sft.seed
-    )
+    with in_host_memory():  # one device may not hold what all of a mesh can
+        spec, prior, tokenizer, backbone_hash = new_prior(
+            config.backbone, fields, mean, std, config.sft.seed
+        )
     with validation():
         sft = make_sft(spec, config.sft, mesh)
         train_rows = pack_rows(episodes, config.sft.row_steps, ~held_out, config.history)

@@ -6,6 +6,7 @@ import sys
 
 import jax
 
+from jaxrl_guided.envs import registry
 from jaxrl_guided.envs.dataset import load
 from jaxrl_guided.envs.types import PyTree, VectorEnv
 from jaxrl_guided.learners.job_config import TrainConfig
@@ -48,12 +49,14 @@ class Job:
                 env.close()
 
 
-def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
+def prepare(config: TrainConfig, members: int, devices: int = 0, train: bool = True) -> Job:
     """A run of a population.
 
     Args:
       members: of the population.
       devices: that share the work; 0 for as many as divide it. They do not change the result.
+      train: whether it will be trained; where it is only judged there are no demonstrations, and
+        what training needs may be more than there is.
 
     Raises:
       UserError: the environment, the learner's options for it, the demonstrations or the devices
@@ -61,19 +64,24 @@ def prepare(config: TrainConfig, members: int, devices: int = 0) -> Job:
     """
     with validation():
         placement = _place(config, members, devices)
-    job = _learner(config, placement)
+    job = _learner(config, placement, train)
+    if not train:
+        return job
     _check_memory(job)
     return dataclasses.replace(job, demos=jax.device_put(job.demos, replicated(placement.mesh)))
 
 
-def _learner(config: TrainConfig, placement: Placement) -> Job:
+def _learner(config: TrainConfig, placement: Placement, train: bool) -> Job:
     """The learner on its environments, and the demonstrations that it needs."""
     judged = None
     if config.on_host:
         # As many as there are to train on, at most: processes and memory are not free.
         fewest = min(config.num_envs, config.evaluation.episodes)
         judged = config.make_env(fewest, placement.members)
-    env = config.make_env(config.num_envs, placement.members)
+    if judged is not None and judged.num_envs == config.num_envs and not train:
+        env = judged  # one pool of processes is enough
+    else:
+        env = config.make_env(config.num_envs, placement.members)
     spaces = env.observation_space, env.action_space
     with validation():
         if config.algorithm == "ppo":
@@ -83,9 +91,9 @@ def _learner(config: TrainConfig, placement: Placement) -> Job:
         soft = make_soft_network(*spaces, config.soft)
         sac = make_sac(env, soft, config.sac, mesh=placement.inner)
         demos = None
-        if config.demos:
+        if config.demos and train:
             episodes = load(config.demos)
-            check_origin(episodes, config.env, config.env_options())
+            check_origin(episodes, registry.without_module(config.env), config.env_options())
             demos = demonstrations(episodes, env, soft)
         return Job(config, placement, env, sac, judged, demos)
 

@@ -83,14 +83,21 @@ def load_run(path: files.PathLike) -> FinishedRun:
         for point in points
         for seed in train.seeds
     )
-    job = prepare(train, len(members), devices=1)
+    job = prepare(train, len(members), devices=1, train=False)
+    try:
+        with Checkpointer(home / POLICY, values, read_only=True) as saved:
+            policies, _ = saved.restore(_policies_like(job, train.seeds * len(points)))
+    except BaseException:
+        job.close()
+        raise
+    return FinishedRun(job, policies, members, alike=len(points) == 1)
+
+
+def _policies_like(job: Job, seeds: tuple[int, ...]) -> PyTree:
+    """Policies of all members, of zeros."""
 
     def start(seed: jax.Array) -> Any:
         return job.learner.init(jax.random.key(seed)).policy
 
-    seeds = np.asarray(train.seeds * len(points), np.uint32)
-    like = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(jax.vmap(start), seeds)
-    )
-    with Checkpointer(home / POLICY, values, read_only=True) as saved:
-        return FinishedRun(job, saved.restore(like)[0], members, alike=len(points) == 1)
+    shapes = jax.eval_shape(jax.vmap(start), np.asarray(seeds, np.uint32))
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -139,14 +139,16 @@ class TrainConfig:
           UserError: it is unknown, or cannot be made with these options.
         """
         options = self.env_options() | ({"members": members} if self.on_host else {})
-        told = f"--config.options={','.join(self.options)}: " if self.options else ""
+        told = f"env {self.env}"
+        if self.options:
+            told += f" with --config.options={','.join(self.options)}"
         with validation():
             try:
                 return registry.make(self.env, num_envs, **options)
             except HostEnvError as error:
                 (*_, reason) = str(error).strip().splitlines()  # below the worker's traceback
-                raise UserError(f"{told or f'env {self.env}: '}{reason}") from error
+                raise UserError(f"{told}: {reason}") from error
             except (ValueError, *_BAD_OPTION) as error:  # from the depths of its own code
-                if not told:
+                if not self.options:
                     raise
-                raise UserError(f"{told}{error}") from error
+                raise UserError(f"{told}: {error}") from error

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,25 +79,26 @@ class Rows:
         self._reached = 0
         self._pending: HostMetrics = {}
 
-    def add(self, metrics: HostMetrics, iteration: int) -> Iterator[tuple[int, HostMetrics]]:
+    def add(self, metrics: HostMetrics, iteration: int) -> list[tuple[int, HostMetrics]]:
         """Takes the iterations before `iteration`; gives what is complete, and where it ends."""
-        pending = metrics
+        complete, pending = [], metrics
         if self._pending:
             pending = {k: np.concatenate([self._pending[k], rows]) for k, rows in metrics.items()}
         self._reached = iteration
         first = iteration - len(next(iter(pending.values())))
         for end in self._ends:
             if first < end <= iteration:
-                yield end, {name: rows[: end - first] for name, rows in pending.items()}
+                part = {name: rows[: end - first] for name, rows in pending.items()}
+                complete.append((end, part))
                 pending = {name: rows[end - first :] for name, rows in pending.items()}
                 first = end
         self._pending = pending if first < iteration else {}
+        return complete
 
-    def rest(self) -> Iterator[tuple[int, HostMetrics]]:
-        """What is left of a run that ends before its time."""
-        if self._pending:
-            yield self._reached, self._pending
-        self._pending = {}
+    def rest(self) -> list[tuple[int, HostMetrics]]:
+        """What is left of a run that ends before its time, as a row of its own."""
+        left, self._pending = self._pending, {}
+        return [(self._reached, left)] if left else []
 
 
 def train_in_segments(
@@ -147,7 +148,7 @@ def train_in_segments(
             stack.enter_context(bar)
         rows = Rows(plan.row_ends)
 
-        def write(complete: Iterator[tuple[int, HostMetrics]]) -> None:
+        def write(complete: list[tuple[int, HostMetrics]]) -> None:
             for end, part in complete:
                 metrics.write(steps_at(end), summarise(part))
 

@@ -24,9 +24,6 @@ T = TypeVar("T")
 
 flags.disclaim_key_flags()  # what `define` makes belongs to the script that calls it, for --help
 
-_COMMA = re.compile(r",(?![^(\[]*[)\]])")
-"""That separates items: not one within brackets."""
-
 _QUOTED = re.compile(r"^(['\"])(.*)\1$")
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -66,8 +63,9 @@ def parse_text(annotation: Any, text: str) -> Any:
         choices = {str(choice): choice for choice in typing.get_args(annotation)}
         return _coerce(annotation, choices.get(text, text))
     if origin is tuple:
-        inside = re.fullmatch(r"\s*[(\[](.*)[)\]]\s*", text, re.DOTALL)
-        items = _COMMA.split(inside[1] if inside else text)
+        items = _split(text.strip())
+        if len(items) == 1 and items[0][:1] + items[0][-1:] in ("()", "[]"):
+            items = _split(items[0][1:-1])
         items = [_QUOTED.sub(r"\2", item.strip()) for item in items if item.strip()]
         return tuple(map(parse_text, _item_types(annotation, len(items)), items))
     if annotation is bool and text.lower() in _BOOLEANS:
@@ -75,6 +73,18 @@ def parse_text(annotation: Any, text: str) -> Any:
     if annotation in (int, float):
         return _coerce(annotation, _number(text))
     return _coerce(annotation, text)
+
+
+def _split(text: str) -> list[str]:
+    """Splits at the commas that stand in no bracket."""
+    items, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return items
 
 
 def _number(text: str) -> Any:

@@ -1,6 +1,8 @@
 """The devices that a run uses, of one process or of many, as a mesh."""
 
+import contextlib
 import hashlib
+from contextlib import AbstractContextManager
 
 import jax
 import numpy as np
@@ -35,6 +37,17 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def divided(mesh: Mesh, axis: int = 0) -> NamedSharding:
     """One axis divided among the devices."""
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, DATA))
+
+
+def in_host_memory() -> AbstractContextManager[object]:
+    """Arrays that are made within lie in the machine's memory, where its CPU is one of the devices.
+
+    It is unless `JAX_PLATFORMS` leaves it out.
+    """
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        return contextlib.nullcontext()
 
 
 def is_leader() -> bool:

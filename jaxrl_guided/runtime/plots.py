@@ -11,9 +11,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from jaxrl_guided.runtime import files
-from jaxrl_guided.runtime.stats import bootstrap
+from jaxrl_guided.runtime.stats import FEW, bootstrap
 
-_LEGEND = "mean, 95 % interval"
+_LEGEND = "mean, 95 % interval\n(few seeds: each of them)"
 _SIZE_INCHES = (9.0, 4.0)
 _PANEL_INCHES = (3.4, 2.6)
 _COLUMNS = 3
@@ -37,7 +37,7 @@ def learning_curves(
     names: Sequence[str] = (),
     levels: Mapping[str, float] | None = None,
 ) -> None:
-    """Draws the mean over seeds of each curve with its 95 % bootstrap band.
+    """Draws the mean over seeds of each curve with its 95 % bootstrap band, or with few seeds each.
 
     Args:
       curves: name to (steps `f[T]`, values `f[S, T]`); one seed is drawn without a band.
@@ -86,7 +86,9 @@ def _draw(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
         marker = "o" if len(steps) == 1 else ""  # a line of one point is not seen
         mean, label = values.mean(axis=0), _label(name, len(values))
         axes.plot(steps, mean, color=colour, label=label, marker=marker)
-        if len(values) > 1:
+        if 1 < len(values) < FEW:
+            axes.plot(steps, values.T, color=colour, alpha=0.35, linewidth=0.8)
+        elif len(values) > 1:
             bands = [bootstrap(column, resamples=_RESAMPLES) for column in values.T]
             low, high = [band.low for band in bands], [band.high for band in bands]
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)

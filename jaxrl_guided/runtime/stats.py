@@ -115,7 +115,8 @@ def student(values: np.ndarray, confidence: float = 0.95) -> Estimate:
 INTERVALS = "95 % intervals over seeds: bootstrap, Student's below five seeds"
 """What `mean_text` gives, for the notes of tables."""
 
-_FEW = 5
+FEW = 5
+"""Seeds below which a bootstrap says too little."""
 
 
 def mean_text(values: Sequence[float]) -> str:
@@ -123,9 +124,9 @@ def mean_text(values: Sequence[float]) -> str:
     if len(values) < 2:
         return f"{values[0]:.4g}"
     array = np.asarray(values, dtype=np.float64)
-    return f"{student(array) if len(array) < _FEW else bootstrap(array):.4g}"
+    return f"{student(array) if len(array) < FEW else bootstrap(array):.4g}"
 
 
 def middle_text(values: Sequence[float]) -> str:
     """Interquartile mean over seeds with its interval; empty for few, where it is the mean."""
-    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) >= _FEW else ""
+    return f"{bootstrap(np.asarray(values), iqm):.4g}" if len(values) >= FEW else ""

@@ -60,11 +60,19 @@ def test_a_module_that_the_name_says_is_imported(tmp_path, monkeypatch):
     env = make("my_family:own/cart", num_envs=3)
     assert (env.name, env.num_envs) == ("own/cart", 3)
     assert not registry.on_host("my_family:own/cart")
-    with pytest.raises(ValueError, match="unknown 'my_family:own/card'; did you mean own/cart"):
+    with pytest.raises(
+        ValueError, match="unknown 'my_family:own/card'; did you mean my_family:own/cart"
+    ):
         make("my_family:own/card")
     sys.modules.pop("my_family")
 
 
-def test_a_module_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="'nowhere:own/cart' needs the module 'nowhere': No mod"):
-        make("nowhere:own/cart")
+@pytest.mark.parametrize("module", ["nowhere", ".nowhere"])
+def test_a_module_that_is_not_there_is_named(module):
+    with pytest.raises(ValueError, match=f"'{module}:own/cart' needs the module '{module}': "):
+        make(f"{module}:own/cart")
+
+
+def test_a_name_without_its_module():
+    assert registry.without_module("my_family:own/cart") == "own/cart"
+    assert registry.without_module("gym/module:Cart-v0") == "gym/module:Cart-v0"

@@ -202,7 +202,7 @@ def test_evaluation_needs_at_least_one_of_each(name):
         ({"env": "gymnax/CartPole"}, "unknown 'gymnax/CartPole'"),
         (
             {"options": ("size=3",)},
-            "--config.options=size=3: gymnax/CartPole-v1 has no option size",
+            "with --config.options=size=3: gymnax/CartPole-v1 has no option size",
         ),
         (
             {"options": ("max_steps=0",)},

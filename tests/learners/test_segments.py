@@ -26,7 +26,7 @@ def cut(ends, lengths, width=2):
         done += length
         metrics = {"loss": loss, "seeds": np.tile(loss[:, None], (1, width))}
         found += list(rows.add(metrics, done))
-    return found, list(rows.rest())
+    return found, rows.rest()
 
 
 @pytest.mark.parametrize("lengths", [[12], [1] * 12, [1, 2, 4, 5], [7, 5]])

@@ -269,3 +269,7 @@ def test_commas_within_brackets_and_single_quotes_belong_to_an_item():
     names = parse("--config.optimizer.names=a=['x','y'],b=(1,2),'c',d='e'").optimizer.names
     assert names == ("a=['x','y']", "b=(1,2)", "c", "d='e'")
     assert parse("--config.optimizer.names=['a', \"b\"]").optimizer.names == ("a", "b")
+    assert parse("--config.optimizer.names=()").optimizer.names == ()
+    nested = "a=[(1,2),(3,4)]", "b={'x':1,'y':2}"
+    assert parse(f"--config.optimizer.names={','.join(nested)}").optimizer.names == nested
+    assert parse("--config.optimizer.names=[a],[b]").optimizer.names == ("[a]", "[b]")

@@ -12,7 +12,7 @@ def picture(path):
 
 def test_learning_curves_draw_a_band_for_several_seeds(tmp_path):
     steps = np.arange(5)
-    values = np.stack([steps, 3 * steps]).astype(float)
+    values = np.stack([steps, 3 * steps, steps, 3 * steps, 2 * steps]).astype(float)
     learning_curves({"ppo": (steps, values)}, tmp_path / "a.png", "CLEVR", "success")
     learning_curves({"ppo": (steps, values[:1] * 2)}, tmp_path / "b.png", "CLEVR", "success")
     banded, plain = picture(tmp_path / "a.png"), picture(tmp_path / "b.png")
@@ -22,6 +22,9 @@ def test_learning_curves_draw_a_band_for_several_seeds(tmp_path):
         return ((pixels > 200).all(axis=-1) & (pixels[..., 2] > pixels[..., 0] + 20)).sum()
 
     assert tinted(banded) > 10_000 > 10 * tinted(plain)
+    # The range of two seeds says little: each is drawn, thinly.
+    learning_curves({"ppo": (steps, values[:2])}, tmp_path / "c.png", "CLEVR", "success")
+    assert tinted(plain) < tinted(picture(tmp_path / "c.png")) < 5_000
 
 
 def test_a_name_keeps_its_colour_from_picture_to_picture(tmp_path):
