@@ -22,14 +22,15 @@ def _importable(spec: gymnasium.envs.registration.EnvSpec) -> bool:
     made_by = spec.entry_point
     if callable(made_by):  # in place of what is gone stand functions that raise
         return not getattr(made_by, "__name__", "").startswith("_raise")
-    return made_by is not None and _can_import(made_by.partition(":")[0])
+    return made_by is not None and _can_load(made_by)
 
 
 @functools.cache
-def _can_import(module: str) -> bool:
+def _can_load(entry_point: str) -> bool:
+    """Whether `MODULE:CLASS` is there."""
     try:
-        importlib.import_module(module)
-    except Exception:  # whatever it is, what the module makes cannot be made
+        gymnasium.envs.registration.load_env_creator(entry_point)
+    except Exception:  # whatever it is, the environment cannot be made
         return False
     return True
 
