@@ -26,7 +26,7 @@ from jaxrl_guided.learners.evaluate import uniform_action
 from jaxrl_guided.learners.on_host import make_chunk_on_host
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
-from jaxrl_guided.runtime import app, versions
+from jaxrl_guided.runtime import versions
 from jaxrl_guided.runtime.errors import UserError
 
 NAME = "bridge"
@@ -306,4 +306,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    common.main(run)

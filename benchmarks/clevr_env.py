@@ -16,7 +16,6 @@ from jaxrl_guided.envs import make
 from jaxrl_guided.envs.clevr.physics import SWEEPS
 from jaxrl_guided.envs.clevr.table import NUM_ACTIONS
 from jaxrl_guided.envs.types import PyTree
-from jaxrl_guided.runtime import app
 
 NAME = "clevr_env"
 GOAL = 30.0
@@ -100,4 +99,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    common.main(run)

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from jaxrl_guided.runtime import files, versions
+from jaxrl_guided.runtime import app, files, versions
 from jaxrl_guided.runtime.errors import UserError
 from jaxrl_guided.runtime.markdown import number, verdict
 
@@ -130,6 +131,13 @@ def table_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 COLUMNS = ("case", "metric", "ours", "peers", "goal", "met", "note")
+
+
+def main(run: Callable[[], None]) -> None:
+    """Entry point of a benchmark; its `--help` lists the flags that all have."""
+    for flag in (QUICK, ONLY, OUT):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
+    app.main(run)
 
 
 def check_only(names: Sequence[str] = ()) -> None:

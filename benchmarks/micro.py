@@ -25,7 +25,6 @@ from jaxrl_guided.learners.gae import generalised_advantages
 from jaxrl_guided.learners.replay import Steps, draw, init_replay, insert
 from jaxrl_guided.learners.shuffle import shuffled
 from jaxrl_guided.networks.distributions import TanhNormal
-from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.markdown import number
 
 NAME = "micro"
@@ -284,4 +283,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    common.main(run)

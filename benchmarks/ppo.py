@@ -7,7 +7,6 @@ Settings are such that policies learn; both sides treat time limits as they ship
 from typing import Any
 
 from benchmarks import common, guided, race
-from jaxrl_guided.runtime import app
 
 NAME = "ppo"
 CARTPOLE_BAR = 475.0
@@ -107,4 +106,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    common.main(run)

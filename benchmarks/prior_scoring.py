@@ -41,7 +41,7 @@ from jaxrl_guided.lago.scoring import (
     rows_per_chunk,
     score,
 )
-from jaxrl_guided.runtime import app, versions
+from jaxrl_guided.runtime import versions
 
 NAME = "prior_scoring"
 FLOOR_GOAL = 0.85
@@ -326,4 +326,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    common.main(run)

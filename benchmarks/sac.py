@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks import common, race
 from benchmarks.standings import Standing
-from jaxrl_guided.runtime import app
 
 NAME = "sac"
 PENDULUM_BAR = -200.0
@@ -86,4 +85,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    app.main(run)
+    common.main(run)

@@ -74,7 +74,10 @@ class Form(protocol.Contender):
     def _pool(self, factory: Callable[[], gymnasium.Env]) -> Callable[[np.ndarray], Any]:
         from jaxrl_guided.envs.bridge.pool import Pool
 
-        pool = Pool(self.task["env"], factory, self._count, max_steps=self.task["max_steps"])
+        name = self.task["env"]
+        spares = name.startswith("minihack/")  # as `make` has it
+        limit = self.task["max_steps"]
+        pool = Pool(name, factory, self._count, max_steps=limit, spares=spares)
         pool.reset(np.arange(self._count, dtype=np.uint32))
         return pool.step
 
