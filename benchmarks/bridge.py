@@ -3,9 +3,11 @@
 `python -m benchmarks.bridge`: each way has processes of its own on all cores, one way after the
 other, twice.
 A bare loop on one core says what the environments cost; times the number of cores it is what no way
-exceeds. Then the parts of training: callbacks, the host's loop, and PPO on MiniHack.
+exceeds, and bare loops on all cores at once are what the machine allows. Then the parts of
+training: callbacks, the host's loop, and PPO on MiniHack.
 """
 
+import concurrent.futures
 import dataclasses
 import itertools
 import pathlib
@@ -39,6 +41,8 @@ FORMS = {
     "SubprocVecEnv": "subproc",
 }
 """Peers, and what `peers/bridge_forms.py` calls them."""
+
+AT_ONCE = "bare loops, one a core, at once"
 
 OF_CORES, OF_ASYNC, OF_BOTH = 0.9, 2.0, 0.9
 """Goals: share of bare loop times cores, ratio to AsyncVectorEnv, share of what bridge and learner
@@ -84,7 +88,7 @@ PPO_CASE = "PPO on minihack/Room-5x5, 64 environments"
 
 def ways(case: Case) -> list[common.Row]:
     """Ours and the others'."""
-    commands = {name: [sys.executable] for name in ("ours", *FORMS)}
+    commands = {name: [sys.executable] for name in ("ours", *FORMS, AT_ONCE)}
     notes = []
     try:
         python = environments.make_environment("bridge", pathlib.Path(race.ENVS.value))
@@ -97,11 +101,12 @@ def ways(case: Case) -> list[common.Row]:
         for name, command in list(commands.items()):
             task = dataclasses.asdict(case) | {"form": FORMS.get(name, "pool")}
             task["env"] = case.env.removeprefix("gym/")
+            script = [*command, str(race.SCRIPTS / "bridge_forms.py")]
             try:
-                found = _measure([*command, str(race.SCRIPTS / "bridge_forms.py")], task)
+                found = _at_once(script, task) if name == AT_ONCE else _measure(script, task)
                 rates.setdefault(name, []).extend(found)
             except ContenderFailed as error:
-                if name in ("ours", "bare loop", "AsyncVectorEnv"):
+                if name in ("ours", "bare loop", "AsyncVectorEnv", AT_ONCE):
                     raise RuntimeError(f"{name} failed on {case.name}: {error}") from error
                 notes.append(f"{name} failed: {error}")
                 del commands[name]
@@ -121,6 +126,16 @@ def _measure(command: Sequence[str], task: Mapping[str, Any]) -> list[float]:
     return [answer["steps"] / answer["seconds"] for answer in answers[1:]]
 
 
+def _at_once(command: Sequence[str], task: Mapping[str, Any]) -> list[float]:
+    """Steps per second of bare loops, one a core, which share the environments."""
+    cores = len(versions.cores())
+    share = {name: max(task[name] // cores, 1) for name in ("num_envs", "steps")}
+    one = {**task, **share, "form": "bare"}
+    with concurrent.futures.ThreadPoolExecutor(cores) as threads:
+        each = list(threads.map(lambda _: _measure(command, one), range(cores)))
+    return [sum(rates) for rates in zip(*each, strict=True)]
+
+
 def _row(case: Case, rates: Mapping[str, list[float]], notes: list[str]) -> common.Row:
     cores = len(versions.cores())
     median = {name: statistics.median(values) for name, values in rates.items()}
@@ -134,6 +149,7 @@ def _row(case: Case, rates: Mapping[str, list[float]], notes: list[str]) -> comm
         met = met and ours >= OF_CORES * most
     void = [f"void: repeats of {name} spread by {s:.0%}" for name, s in _wide(rates).items()]
     ratio = f"{ours / most:.2f} of bare loop × cores, "
+    ratio += f"{ours / median[AT_ONCE]:.2f} of {AT_ONCE}, "
     ratio += f"{ours / median['AsyncVectorEnv']:.2f}× AsyncVectorEnv"
     spread = set(_wide(rates)) & {"ours", "bare loop", "AsyncVectorEnv"}
     return common.Row(

@@ -35,6 +35,7 @@ def test_callbacks_and_loop_have_a_cost():
 
 def judged(case, ours, bare, asynchronous):
     rates = {"ours": ours, "bare loop": bare, "AsyncVectorEnv": asynchronous}
+    rates[bridge.AT_ONCE] = 2 * ours
     return bridge._row(case, {name: [value] * 6 for name, value in rates.items()}, [])
 
 
@@ -47,11 +48,12 @@ def test_goals():
     assert not judged(small, 89.0 * cores, 100.0, 89.0 * cores / 1.9).met
     row = judged(small, 50.0 * cores, 100.0, 10.0)
     assert row.peers[f"bare loop × {cores} cores"] == 100.0 * cores
-    assert row.note.startswith("0.50 of bare loop × cores")
+    assert row.note.startswith("0.50 of bare loop × cores, 0.50 of bare loops, one a core, at once")
 
 
 def test_unsteady_repeats_are_void():
-    rates = {"ours": [90, 100, 110, 120, 130, 140], "bare loop": [1] * 6, "AsyncVectorEnv": [1] * 6}
+    rates = {"ours": [90, 100, 110, 120, 130, 140]}
+    rates |= dict.fromkeys(("bare loop", "AsyncVectorEnv", bridge.AT_ONCE), [1] * 6)
     row = bridge._row(SMALL, rates, [])
     assert row.met is None
     assert "void: repeats of ours spread by 26%" in row.note
