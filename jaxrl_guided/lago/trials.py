@@ -84,13 +84,15 @@ def _metaworld_trials() -> dict[str, OnlineConfig]:
         )
 
     found, plain, guided = {}, trial("ppo"), trial("lago")
-    for rate, scaled in ((2e-4, True), (5e-4, True), (1e-3, True), (5e-4, False)):
+    for rate, scaled in ((1e-4, True), (2e-4, True), (5e-4, True), (5e-4, False)):
         ppo = dataclasses.replace(plain.ppo, learning_rate=rate, scale_reward=scaled)
         name = f"ppo-lr{rate}{'' if scaled else '-unscaled'}"
         found[name] = dataclasses.replace(plain, ppo=ppo)
-    for beta in (0.1, 0.3, 1.0):
+    for beta, rate in ((0.1, 5e-4), (0.3, 5e-4), (1.0, 5e-4), (0.3, 2e-4)):
         guidance = dataclasses.replace(guided.guidance, beta=beta)
-        found[f"lago-beta{beta}"] = dataclasses.replace(guided, guidance=guidance)
+        ppo = dataclasses.replace(guided.ppo, learning_rate=rate)
+        name = f"lago-beta{beta}" + ("" if rate == guided.ppo.learning_rate else f"-lr{rate}")
+        found[name] = dataclasses.replace(guided, guidance=guidance, ppo=ppo)
     return found
 
 
