@@ -234,10 +234,7 @@ def make_sft(spec: PriorSpec, config: SFTConfig, mesh: Mesh | None = None) -> SF
         updates, opt_state = optimiser.update(grads, state.opt_state, state.trainable)
         trainable = optax.apply_updates(state.trainable, updates)
         metrics = {"nll": nll, "accuracy": accuracy, "grad_norm": optax.global_norm(grads)}
-        state = SFTState(trainable, opt_state, key, state.step + 1)
-        # Otherwise the compiler may choose other places, and the next call compiles again.
-        places = sharding.shardings(mesh, spec.backbone, state)
-        return jax.lax.with_sharding_constraint(state, places), metrics
+        return SFTState(trainable, opt_state, key, state.step + 1), metrics
 
     def update(
         state: SFTState, fixed: PyTree, rows: Rows, texts: tuple[jax.Array, jax.Array], n: int
@@ -245,6 +242,9 @@ def make_sft(spec: PriorSpec, config: SFTConfig, mesh: Mesh | None = None) -> SF
         state, metrics = jax.lax.scan(
             lambda state, _: one_update(state, fixed, rows, texts), state, length=n
         )
+        # Otherwise the compiler may choose other places, and the next call compiles again.
+        places = sharding.shardings(mesh, spec.backbone, state)
+        state = jax.lax.with_sharding_constraint(state, places)
         return state, jax.tree.map(jnp.mean, metrics)
 
     def evaluate(
