@@ -36,7 +36,7 @@ def test_every_listed_environment_of_gymnasium_has_its_code():
     assert not any(name.endswith(("-v2", "-v3")) and "Ant" in name for name in listed)
     for name in listed:
         made_by = gymnasium.spec(name.removeprefix("gym/")).entry_point
-        assert callable(gymnasium.envs.registration.load_env_creator(made_by))
+        assert callable(made_by) or gymnasium.envs.registration.load_env_creator(made_by)
 
 
 MODULE = """
