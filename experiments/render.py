@@ -65,9 +65,10 @@ Pictures = tuple[str, str, list[Image.Image], Image.Image]
 
 
 def _clevr(level: str) -> Callable[[], Pictures]:
-    env, actor = make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
     if _RUN.value:
         env, actor = _trained("clevr", level)
+    else:
+        env, actor = make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
 
     def draw() -> Pictures:
         text, frames = drawing.play(env, instruction_set(level).texts, actor, _SEED.value)

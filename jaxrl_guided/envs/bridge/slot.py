@@ -142,11 +142,9 @@ class Slot:
 
     def prepare(self) -> bool:
         """Begins the next episode in the spare environment; whether there was anything to do."""
-        if self._spare is None or not self._begun:
-            return False
-        if self._prepared == (seed := self._seed(1)):
-            return False
-        self._prepared, self._first = seed, None
+        if self._spare is None or not self._begun or self._prepared is not None:
+            return False  # asked at every idle moment: no seed is computed for this
+        self._prepared = seed = self._seed(1)
         # What fails here is begun in its turn once more, and fails where that is seen.
         with contextlib.suppress(Exception):
             self._first, _ = self._spare.reset(seed=seed)
@@ -235,9 +233,10 @@ class Slot:
 
     def _begin(self) -> None:
         seed = self._seed()
-        if self._spare is not None and self._prepared == seed and self._first is not None:
+        ready, obs = self._prepared == seed, self._first
+        self._prepared = self._first = None
+        if self._spare is not None and ready and obs is not None:
             self._env, self._spare = self._spare, self._env
-            obs, self._prepared, self._first = self._first, None, None
         else:
             obs, _ = self._env.reset(seed=seed)
         self._time, self._begun = 0, True
