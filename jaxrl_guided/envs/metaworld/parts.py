@@ -16,6 +16,7 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.envs import SawyerDoorUnlockEnvV3
 from metaworld.types import Task as Placement
 
+from jaxrl_guided.envs.metaworld.lean import make_lean
 from jaxrl_guided.envs.metaworld.tasks import Task
 
 _MIN_WAY = 0.15
@@ -83,8 +84,7 @@ def take_over(task: Task, first: Any, second: Any) -> np.ndarray:
 
 def _make(upstream: Any, simulate: Callable[[str], _Simulation]) -> Any:
     """An environment of Meta-World in the simulation that `simulate` gives of its file."""
-    methods = {"_initialize_simulation": lambda part: simulate(part.fullpath)}
-    return type(upstream.__name__, (upstream,), methods)()
+    return make_lean(upstream, {"_initialize_simulation": lambda part: simulate(part.fullpath)})
 
 
 class _LockedDoor(SawyerDoorUnlockEnvV3):
