@@ -84,6 +84,7 @@ CASES = tuple(
     for num_envs in (8, 64)
 )
 PPO_CASE = "PPO on minihack/Room-5x5, 64 environments"
+TASKS_CASE = "metaworld, a task after the other"
 
 
 def ways(case: Case) -> list[common.Row]:
@@ -288,6 +289,49 @@ def training() -> list[common.Row]:
     ]
 
 
+def tasks() -> list[common.Row]:
+    """An episode of each task of Real, without a bridge, beside Meta-World's own environments."""
+    from metaworld import MT1
+
+    from jaxrl_guided.envs.metaworld.env import MetaWorldEnv
+    from jaxrl_guided.envs.metaworld.tasks import CATEGORIES
+
+    horizon = 100
+    actions = np.random.default_rng(0).uniform(-1, 1, (horizon, 4)).astype(np.float32)
+    names = [f"{name}-v3" for name in CATEGORIES["real"]]
+    ours = [MetaWorldEnv(name.removesuffix("-v3"), distractor=False) for name in names]
+    theirs = []
+    for name in names:
+        of_task = MT1(name)
+        env = of_task.train_classes[name]()
+        env.set_task(of_task.train_tasks[0])
+        theirs.append(env)
+
+    def play(envs: Sequence[Any]) -> None:
+        for env in envs:
+            env.reset(seed=0)
+            for action in actions:
+                env.step(action)
+
+    times = common.measure_interleaved(
+        {"ours": lambda: play(ours), "theirs": lambda: play(theirs)},
+        2 if common.QUICK.value else ROUNDS * REPEATS,
+    )
+    rate = {name: horizon * len(names) / timing.median for name, timing in times.items()}
+    ratio = f"{rate['ours'] / rate['theirs']:.2f}×"
+    notes = [ratio, *(timing.note for timing in times.values() if not timing.valid)]
+    return [
+        common.Row(
+            TASKS_CASE,
+            SPEED,
+            "1/s",
+            rate["ours"],
+            {"Meta-World alone": rate["theirs"]},
+            note="; ".join(notes),
+        )
+    ]
+
+
 def _iterations(env: VectorEnv, config: PPOConfig) -> Callable[[], Any]:
     """Does an iteration of PPO at every call."""
     network = make_actor_critic(env.observation_space, env.action_space, NetworkConfig())
@@ -307,7 +351,7 @@ def _iterations(env: VectorEnv, config: PPOConfig) -> Callable[[], Any]:
 
 def run() -> None:
     """Measures, prints and writes."""
-    common.check_only([*(case.name for case in CASES), PPO_CASE])
+    common.check_only([*(case.name for case in CASES), TASKS_CASE, PPO_CASE])
     cases = CASES[:1] if common.QUICK.value and not common.ONLY.value else CASES
     rows: list[common.Row] = []
     started = time.monotonic()
@@ -315,9 +359,10 @@ def run() -> None:
         if common.fits(case.name):
             print(f"{case.name} … ({time.monotonic() - started:.0f} s)", flush=True)
             rows += ways(case) + forms(case)
-    if common.fits(PPO_CASE) and not (common.QUICK.value and not common.ONLY.value):
-        print(f"{PPO_CASE} …", flush=True)
-        rows += training()
+    for name, measure in ((TASKS_CASE, tasks), (PPO_CASE, training)):
+        if common.fits(name) and not (common.QUICK.value and not common.ONLY.value):
+            print(f"{name} …", flush=True)
+            rows += measure()
     common.write_results(NAME, rows, common.results_path(NAME))
 
 

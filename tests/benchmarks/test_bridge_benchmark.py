@@ -58,3 +58,9 @@ def test_unsteady_repeats_are_void():
     assert row.met is None
     assert "void: repeats of ours spread by 26%" in row.note
     assert common.table_cells(dataclasses.asdict(row))[5] == "void"
+
+
+@pytest.mark.slow
+def test_tasks_are_stepped_beside_meta_worlds_own():
+    (row,) = bridge.tasks()
+    assert min(row.ours, row.peers["Meta-World alone"]) > 0
