@@ -42,6 +42,18 @@ def size_of(fields: Sequence[Field], rows: int) -> int:
     return sum(field.nbytes(rows) for field in fields)
 
 
+def allocate(descriptor: int, size: int) -> None:
+    """Gives the file that size.
+
+    Raises:
+      OSError: there is not so much memory.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
+
+
 def map_arrays(descriptor: int, fields: Sequence[Field], rows: int) -> dict[str, np.ndarray]:
     """The arrays in a file of that size; they keep it mapped."""
     memory = mmap.mmap(descriptor, size_of(fields, rows))

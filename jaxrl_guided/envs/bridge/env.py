@@ -187,19 +187,22 @@ def _one(clock: Any) -> int:
 def _in_order(host: _Host, function: Callable[..., PyTree], shapes: PyTree) -> Callable[..., Any]:
     """The host's function as a part of programs, called once each time and in their order.
 
-    Raises:
-      ValueError: when traced, with arguments for which programs that wait on a CPU hang.
+    It raises ValueError for arguments that hang programs on a CPU; when it is called, not when it
+    is traced, since shapes are asked of environments which the host's loop then steps.
     """
 
     def ordered(shapes: PyTree, arguments: Sequence[jax.Array]) -> Any:
         size = sum(x.size * x.dtype.itemsize for x in arguments)
-        if size >= _LARGE and _dispatches_ahead():
+        hangs = size >= _LARGE and _dispatches_ahead()
+
+        def refuse(*_: Any) -> PyTree:
             raise ValueError(
                 f"{host.pool.name}: callbacks with {size:,} bytes of actions hang on a CPU beside "
                 "other work: call jax.config.update('jax_cpu_enable_async_dispatch', False) before "
                 "anything else of JAX, or step them by the host's loop (learners.on_host)"
             )
-        return io_callback(function, shapes, *arguments, ordered=True)
+
+        return io_callback(refuse if hangs else function, shapes, *arguments, ordered=True)
 
     @jax.custom_batching.custom_vmap
     def call(*arguments: jax.Array) -> PyTree:

@@ -5,9 +5,10 @@ The same answers come from environments in this process (`workers=0`), for debug
 
 import contextlib
 import dataclasses
+import functools
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from jaxrl_guided.envs.bridge import block
 from jaxrl_guided.envs.bridge.remote import Here, HostEnvError, Process, Remote, WorkerGone
 from jaxrl_guided.envs.bridge.slot import Factory, Interface
-from jaxrl_guided.envs.bridge.worker import RESET, STEP
 from jaxrl_guided.runtime import versions
 
 _MOST_STARTS = 4
@@ -106,20 +106,25 @@ class Pool:
         self._known: dict[str, np.ndarray] = {}
         self.clock = 0
         self._close = weakref.finalize(self, _close, self._workers, self._memory)
-        try:
+        with self._closed_on_error():
             for number in range(len(self._starts)):
                 self._workers.append(self._start(number, in_process=count == 0))
             self._workers[0].send("describe", tuple(info), max_steps)
             self.interface: Interface = self._workers[0].answer()
-            os.ftruncate(self._memory, block.size_of(self.interface.fields(), num_envs))
+            self._allocate(num_envs)
             self._arrays = block.map_arrays(self._memory, self.interface.fields(), num_envs)
+            self._views = {
+                part: {
+                    name.removeprefix(f"{part}:"): array
+                    for name, array in self._arrays.items()
+                    if name.startswith(f"{part}:")
+                }
+                for part in ("obs", "final", "info")
+            }
             for worker in self._workers:
                 worker.send("build", self.interface, num_envs)
             for worker in self._workers:
                 worker.answer()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def num_envs(self) -> int:
@@ -138,18 +143,25 @@ class Pool:
 
         Returns:
           The observations by leaf's name.
+
+        Raises:
+          HostEnvError: an environment raised, hung or died, or the pool was closed.
         """
         self._check()
         self._arrays["seed"][:], self._arrays["episode"][:] = seeds, 0
-        self._all(RESET)
+        self._all("reset")
         self.clock = 0
         return self._copy("obs")
 
     def step(self, actions: np.ndarray) -> Step:
-        """A step of all environments with actions `[N, …]`."""
+        """A step of all environments with actions `[N, …]`.
+
+        Raises:
+          HostEnvError: as in `reset`, or an action was out of range.
+        """
         self._check()
         self._arrays["action"][:] = actions
-        self._all(STEP)
+        self._all("step")
         self.clock += 1
         names = ("reward", "terminated", "truncated", "restarted", "episode")
         return Step(
@@ -183,81 +195,107 @@ class Pool:
 
         Returns:
           Why episodes were given up, by environment.
+
+        Raises:
+          HostEnvError: as in `reset`.
         """
         self._check()
         self._arrays["seed"][:], self._arrays["episode"][:] = seeds, episodes
-        for leaf in self.interface.observation:
-            self._arrays[f"obs:{leaf.name}"][:] = obs[leaf.name]
-        for (_, share, *_), worker in zip(self._starts, self._workers, strict=True):
-            worker.send("replay", {i: np.asarray(actions[i, : times[i]]) for i in share})
-        reasons: dict[int, str] = {}
-        for worker in self._workers:
-            reasons |= worker.answer()
+        for name, view in self._views["obs"].items():
+            view[:] = obs[name]
         self._keep()
+        patience = self._timeout * (1 + int(times.max()))
+        reasons: dict[int, str] = {}
+        with self._closed_on_error():
+            for (_, share, *_), worker in zip(self._starts, self._workers, strict=True):
+                worker.send("replay", {i: np.asarray(actions[i, : times[i]]) for i in share})
+            for number, worker in enumerate(self._workers):
+                try:
+                    reasons |= worker.answer(patience)
+                except WorkerGone as error:
+                    self._replace(number, error)
+                    reasons |= dict.fromkeys(self._starts[number][1], str(error))
         self.clock = clock
         return reasons
 
+    def _allocate(self, num_envs: int) -> None:
+        """Takes the memory of the arrays: writing to what there is not would end this process."""
+        size = block.size_of(self.interface.fields(), num_envs)
+        try:
+            block.allocate(self._memory, size)
+        except OSError as error:
+            raise HostEnvError(
+                f"{self.name}: no {size:,} bytes of shared memory for {num_envs} environments: "
+                f"{error.strerror}"
+            ) from error
+
     def _start(self, number: int, in_process: bool = False) -> Remote:
-        if in_process:
-            return Here(self._memory, *self._starts[number])
         share = self._starts[number][1]
         name = f"{self.name}: the process of environments {share[0]} to {share[-1]}"
-        worker = Process(self._memory, name, self._timeout)
-        worker.send("start", *self._starts[number])
-        worker.answer()
+        process = functools.partial(Process, self._memory, name, self._timeout)
+        worker: Remote = Here(self._memory) if in_process else process()
+        try:
+            worker.send("start", *self._starts[number])
+            worker.answer()
+        except BaseException:
+            worker.close()
+            raise
         return worker
 
-    def _all(self, request: bytes) -> None:
-        try:
+    def _all(self, request: str) -> None:
+        with self._closed_on_error():
             for worker in self._workers:
-                worker.ask(request)
+                worker.send(request)
             for number in range(len(self._workers)):
                 self._await(number, request)
+        self._keep()
+
+    def _await(self, number: int, request: str) -> None:
+        """Waits for an answer; a process that is gone is started again, its episodes are lost."""
+        for _ in range(_MOST_STARTS):
+            try:
+                self._workers[number].answer()
+                return
+            except WorkerGone as error:
+                self._replace(number, error)
+                self._workers[number].send(request)
+        raise HostEnvError(f"{self.name}: a process was started {_MOST_STARTS} times and died")
+
+    def _replace(self, number: int, error: WorkerGone) -> None:
+        """A new process in place of one that is gone, unless that ends the work."""
+        for _ in range(_MOST_STARTS):
+            if not self._restarts:
+                raise error
+            rows = self._starts[number][1]
+            for name, known in self._known.items():
+                self._views["obs"][name][rows] = known[rows]
+            try:
+                new = self._start(number)
+                self._workers[number].close()
+                self._workers[number] = new
+                for message in (("build", self.interface, self.num_envs), ("lose",)):
+                    new.send(*message)
+                    new.answer()
+                return
+            except WorkerGone as again:
+                error = again
+        raise HostEnvError(f"a process was started {_MOST_STARTS} times: {error}") from error
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self.close()
             raise
-        self._keep()
-
-    def _await(self, number: int, request: bytes) -> None:
-        """Waits for an answer; a process that is gone is started again, its episodes are lost."""
-        gone = False
-        for _ in range(_MOST_STARTS):
-            try:
-                if gone:
-                    self._replace(number, request)
-                self._workers[number].answer()
-                return
-            except WorkerGone:
-                if not self._restarts:
-                    raise
-                gone = True
-        raise HostEnvError(f"{self.name}: a process was started {_MOST_STARTS} times and died")
-
-    def _replace(self, number: int, request: bytes) -> None:
-        rows = self._starts[number][1]
-        for name, known in self._known.items():
-            self._arrays[name][rows] = known[rows]
-        self._workers[number].close()
-        worker = self._workers[number] = self._start(number)
-        for message in (("build", self.interface, self.num_envs), ("lose",)):
-            worker.send(*message)
-            worker.answer()
-        worker.ask(request)
 
     def _keep(self) -> None:
         """Remembers the observations: a process that dies may leave half of the next ones."""
         if self._restarts:
-            for leaf in self.interface.observation:
-                name = f"obs:{leaf.name}"
-                self._known[name] = self._arrays[name].copy()
+            self._known = self._copy("obs")
 
     def _copy(self, part: str) -> dict[str, np.ndarray]:
-        prefix = f"{part}:"
-        return {
-            name.removeprefix(prefix): array.copy()
-            for name, array in self._arrays.items()
-            if name.startswith(prefix)
-        }
+        return {name: array.copy() for name, array in self._views[part].items()}
 
     def _check(self) -> None:
         if not self._close.alive:
@@ -266,6 +304,8 @@ class Pool:
 
 def _close(workers: list[Remote], memory: int) -> None:
     """Ends all, whatever one of them raises."""
+    for worker in workers:  # before one of them is waited for
+        worker.hang_up()
     for worker in workers:
         with contextlib.suppress(Exception):
             worker.close()

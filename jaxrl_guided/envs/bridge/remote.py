@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from jaxrl_guided.envs.bridge.worker import DONE, RESET, Failure, Worker
+from jaxrl_guided.envs.bridge.worker import DONE, HOT, Failure, Worker
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _GRACE_SECONDS = 5.0
@@ -29,33 +29,34 @@ class WorkerGone(HostEnvError):
 
 
 class Remote(Protocol):
-    """A worker, in a process or not. Each `send` or `ask` is followed by one `answer`."""
+    """A worker, in a process or not: `send` names a method of `Worker`, `answer` follows once."""
 
     def send(self, name: str, *arguments: Any) -> None: ...
-    def ask(self, message: bytes) -> None: ...
-    def answer(self) -> Any: ...
+    def answer(self, patience: float | None = None) -> Any: ...
+    def hang_up(self) -> None: ...
     def close(self) -> None: ...
 
 
 class Here:
     """A worker in this process: what is asked is done at once."""
 
-    def __init__(self, memory: int, *arguments: Any):
-        self._worker, self._memory = Worker(*arguments), memory
+    def __init__(self, memory: int):
+        self._worker = Worker(memory)
         self._answer: Any = None
 
     def send(self, name: str, *arguments: Any) -> None:
-        more = (self._memory,) if name == "build" else ()
         try:
-            self._answer = getattr(self._worker, name)(*more, *arguments)
+            self._answer = getattr(self._worker, name)(*arguments)
         except Failure as error:
             raise HostEnvError(str(error)) from error.__cause__
+        except Exception as error:
+            raise HostEnvError(f"{name} failed: {type(error).__name__}: {error}") from error
 
-    def ask(self, message: bytes) -> None:
-        self.send("reset" if message == RESET else "step")
-
-    def answer(self) -> Any:
+    def answer(self, patience: float | None = None) -> Any:
         return self._answer
+
+    def hang_up(self) -> None:
+        """Nobody waits."""
 
     def close(self) -> None:
         self._worker.close()
@@ -89,13 +90,16 @@ class Process:
         self._doing = "start"
 
     def send(self, name: str, *arguments: Any) -> None:
-        self._write(name, cloudpickle.dumps((name, *arguments)))
+        self._doing = name
+        message = HOT.get(name) or cloudpickle.dumps((name, *arguments))
+        # That a process has died is found when its answer is waited for.
+        with contextlib.suppress(OSError):
+            self._connection.send_bytes(message)
 
-    def ask(self, message: bytes) -> None:
-        self._write("reset" if message == RESET else "step", message)
-
-    def answer(self) -> Any:
-        patience = self._timeout if self._doing in ("reset", "step") else _START_SECONDS
+    def answer(self, patience: float | None = None) -> Any:
+        """Waits so many seconds, by default those of a step, or what making environments takes."""
+        if patience is None:
+            patience = self._timeout if self._doing in HOT else _START_SECONDS
         try:
             if not self._connection.poll(patience):
                 self._kill()
@@ -112,20 +116,18 @@ class Process:
             raise HostEnvError(answer)
         return answer
 
+    def hang_up(self) -> None:
+        """Lets it end."""
+        self._connection.close()
+
     def close(self) -> None:
-        self._connection.close()  # it ends when nobody speaks to it any more
+        self.hang_up()
         try:
             self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self._kill()
         os.close(self._lifeline)
         self._scratch.cleanup()
-
-    def _write(self, doing: str, message: bytes) -> None:
-        self._doing = doing
-        # That a process has died is found when its answer is waited for.
-        with contextlib.suppress(OSError):
-            self._connection.send_bytes(message)
 
     def _died(self) -> WorkerGone:
         try:

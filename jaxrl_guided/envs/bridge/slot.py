@@ -126,8 +126,9 @@ class Slot:
         if self._lost:
             self._cut()
             return
+        action = self._action()  # a bad one is not the environment's fault
         try:
-            self._advance()
+            self._advance(action)
         except Exception:
             if not self._restarts:
                 raise
@@ -183,7 +184,7 @@ class Slot:
             self._start()
             for number, action in enumerate(actions):
                 self._row["action"][0] = action
-                self._advance()
+                self._advance(self._action())
                 self._go_on()
                 if self._done:
                     return f"its episode ended after {number + 1} of {len(actions)} steps"
@@ -191,10 +192,14 @@ class Slot:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    def _advance(self) -> None:
+    def _action(self) -> Any:
+        """The action in the arrays, as the environment's space has it."""
+        interface = self._interface
+        return interface.action.action(self._row["action"][0], interface.action_dtype)
+
+    def _advance(self, action: Any) -> None:
         """A step without what follows an episode's end."""
-        row, leaf = self._row, self._interface.action
-        action = leaf.action(row["action"][0], self._interface.action_dtype)
+        row = self._row
         obs, reward, terminated, truncated, info = self._env.step(action)
         reward = float(reward)
         if not math.isfinite(reward):

@@ -4,6 +4,7 @@ It is started anew, never forked, and never imports JAX. It answers one message 
 when the other side of the socket is closed, and dies with its parent.
 """
 
+import fcntl
 import os
 import signal
 import sys
@@ -18,19 +19,30 @@ import gymnasium
 
 from jaxrl_guided.envs.bridge.block import map_arrays
 from jaxrl_guided.envs.bridge.slot import Factory, Interface, Slot, interface_of
-from jaxrl_guided.runtime.signals import end_with_parent
+from jaxrl_guided.runtime.signals import SIGNALS
 
-STEP, RESET, DONE = b"s", b"r", b"d"
-"""Messages of the hot path: two requests and their answer."""
+HOT = {"step": b"s", "reset": b"r"}
+"""Requests of the hot path, which are sent as one byte."""
+
+_REQUESTS = {message: name for name, message in HOT.items()}
+
+DONE = b"d"
+"""The answer None."""
 
 
 class Worker:
-    """The environments `indices` of a pool."""
+    """Some environments of a pool; `memory` is the descriptor of its arrays."""
 
-    def __init__(self, factory: Factory, indices: Sequence[int], restarts: bool, spares: bool):
-        """Keeps what is needed to make them."""
+    def __init__(self, memory: int):
+        """Has none yet."""
+        self._memory, self._slots = memory, list[Slot]()
+        self._factory: Factory
+        self._indices: Sequence[int]
+        self._options: tuple[bool, bool]
+
+    def start(self, factory: Factory, indices: Sequence[int], restarts: bool, spares: bool) -> None:
+        """Keeps what is needed to make the environments `indices`."""
         self._factory, self._indices, self._options = factory, indices, (restarts, spares)
-        self._slots: list[Slot] = []
 
     def describe(self, info: tuple[str, ...], max_steps: int | None) -> Interface:
         """What the environments have in common, from one that is made for this only."""
@@ -40,9 +52,9 @@ class Worker:
         finally:
             env.close()
 
-    def build(self, memory: int, interface: Interface, rows: int) -> None:
+    def build(self, interface: Interface, rows: int) -> None:
         """Makes the environments."""
-        arrays = map_arrays(memory, interface.fields(), rows)
+        arrays = map_arrays(self._memory, interface.fields(), rows)
         self._slots = [
             Slot(self._factory, i, interface, arrays, *self._options) for i in self._indices
         ]
@@ -96,42 +108,44 @@ def each(slots: Sequence[Slot], do: Callable[[Slot], None], what: str) -> None:
 
 def serve(connection: Connection, memory: int) -> None:
     """Answers until the other side closes."""
-    worker: Worker | None = None
-    while True:
-        try:
-            while worker is not None and not connection.poll(0) and worker.prepare():
+    worker = Worker(memory)
+    try:
+        while True:
+            while not connection.poll(0) and worker.prepare():
                 pass  # while nothing is asked for
-            message = connection.recv_bytes()
-        except EOFError:
-            if worker is not None:
-                worker.close()
-            return
-        try:
-            if message == STEP:
-                assert worker is not None
-                worker.step()
-                connection.send_bytes(DONE)
-                continue
-            if message == RESET:
-                assert worker is not None
-                worker.reset()
-                connection.send_bytes(DONE)
-                continue
-            name, *arguments = cloudpickle.loads(message)
-            answer = None
-            if name == "start":
-                worker = Worker(*arguments)
-            else:
-                more = [memory] if name == "build" else []
-                answer = getattr(worker, name)(*more, *arguments)
-            connection.send_bytes(cloudpickle.dumps(("answer", answer)))
-        except Exception as error:
-            told = str(error) if isinstance(error, Failure) else traceback.format_exc()
-            connection.send_bytes(cloudpickle.dumps(("failure", told)))
+            connection.send_bytes(_answer(worker, connection.recv_bytes()))
+    except (EOFError, OSError):
+        pass  # nobody listens any more; what environments raise is an answer
+    finally:
+        worker.close()
+
+
+def _answer(worker: Worker, message: bytes) -> bytes:
+    try:
+        hot = _REQUESTS.get(message)
+        name, *arguments = (hot,) if hot else cloudpickle.loads(message)
+        answer = getattr(worker, name)(*arguments)
+    except Exception as error:
+        told = str(error) if isinstance(error, Failure) else traceback.format_exc()
+        return bytes(cloudpickle.dumps(("failure", told)))
+    return DONE if answer is None else bytes(cloudpickle.dumps(("answer", answer)))
+
+
+def _end_with_parent(lifeline: int) -> None:
+    """This process shall be killed when the other end of that pipe is closed, at its parent's end.
+
+    On Linux the kernel does it, even while an environment hangs in a library that never returns to
+    Python. (Its signal for a parent's death would come when the *thread* ends that started this.)
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    threading.Thread(target=_end_when_closed, args=(lifeline,), daemon=True).start()
 
 
 def _end_when_closed(lifeline: int) -> None:
-    """Ends this process when its parent is gone, even within an environment that hangs."""
     os.read(lifeline, 1)
     os._exit(1)
 
@@ -139,9 +153,9 @@ def _end_when_closed(lifeline: int) -> None:
 def main() -> None:
     """Entry point."""
     socket, memory, lifeline = map(int, sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    end_with_parent()
-    threading.Thread(target=_end_when_closed, args=(lifeline,), daemon=True).start()
+    for signum in SIGNALS:  # to stop is the parent's business; children do not inherit a handler
+        signal.signal(signum, lambda *_: None)
+    _end_with_parent(lifeline)
     serve(Connection(socket), memory)
 
 

@@ -1,5 +1,6 @@
 """Small gymnasium environments, well-behaved and not."""
 
+import ctypes
 import os
 import tempfile
 import time
@@ -65,6 +66,8 @@ class Counter(gymnasium.Env):
             os._exit(7)
         if self._fault == "hang":
             time.sleep(3600)
+        if self._fault == "hold":  # in a library that keeps Python's lock
+            ctypes.PyDLL(None).sleep(3600)
         return {"draw": np.zeros(3) if self._fault == "shape" else np.float64("nan")}
 
 
@@ -74,6 +77,18 @@ class Unseeded(Counter):
     def reset(self, *, seed=None, options=None):
         del seed
         return super().reset(seed=int.from_bytes(os.urandom(4), "little"))
+
+
+class Slow(Counter):
+    """Takes so many seconds for a step."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self._seconds = seconds
+
+    def step(self, action):
+        time.sleep(self._seconds)
+        return super().step(action)
 
 
 def cartpole():

@@ -1,7 +1,10 @@
 """Pools of host environments: the same numbers as by hand, and every fault is one clear error."""
 
+import concurrent.futures
 import contextlib
+import errno
 import functools
+import gc
 import os
 import pathlib
 import signal
@@ -186,6 +189,67 @@ def test_actions_out_of_range_are_refused(workers, action, right):
         pool.step(np.array([0, 0, 0, action]))
 
 
+def test_a_bad_action_is_no_reason_for_a_new_environment():
+    pool = make(on_error="restart")
+    pool.reset(np.zeros(4, np.uint32))
+    with pytest.raises(HostEnvError, match="action 4 must lie in 0 to 3"):
+        pool.step(np.array([0, 0, 0, 4]))
+
+
+def test_a_polite_stop_of_the_whole_group_leaves_workers_to_their_parent():
+    before = children()
+    pool = make()
+    pool.reset(np.zeros(4, np.uint32))
+    workers = children() - before
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        for worker in workers:
+            os.kill(int(worker), signum)
+        pool.step(np.ones(4, int))
+    assert children() - before == workers
+    pool.close()
+    assert children() == before
+
+
+def test_a_pool_outlives_the_thread_that_made_it():
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        pool = thread.submit(make).result()
+    pool.reset(np.zeros(4, np.uint32))
+    pool.step(np.ones(4, int))
+    pool.close()
+
+
+def test_what_closes_while_others_still_work_is_silent(capfd):
+    """The first worker's error closes the pool before the second has answered."""
+    pool = make(functools.partial(hosts.Slow, seconds=0.3), num_envs=2)
+    pool.reset(np.zeros(2, np.uint32))
+    with pytest.raises(HostEnvError, match="action 4 must lie"):
+        pool.step(np.array([4, 0]))
+    assert capfd.readouterr().err == ""
+
+
+def test_no_memory_is_one_error(monkeypatch):
+    def refuse(descriptor, offset, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(HostEnvError, match=r"bytes of shared memory for 4 .*: No space left"):
+        make()
+
+
+def test_what_cannot_be_replaced_ends_the_pool_and_leaks_nothing(monkeypatch):
+    before, descriptors = children(), len(os.listdir("/proc/self/fd"))
+    pool = make(on_error="restart")
+    pool.reset(np.zeros(4, np.uint32))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    os.kill(int(min(children() - before)), signal.SIGKILL)
+    with pytest.raises(HostEnvError, match=r"started 4 times: .* exit code 1 in start"):
+        pool.step(np.ones(4, int))
+    assert children() == before
+    del pool
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
 def test_killed_workers_are_named_or_replaced():
     before = children()
     pool = make(on_error="restart")
@@ -271,6 +335,37 @@ def test_an_episode_that_cannot_be_played_again_is_truncated():
     twin.close()
 
 
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_a_process_that_dies_in_playing_again(on_error):
+    factory = functools.partial(hosts.Counter, "die", 2)
+    pool = make(factory, num_envs=1, workers=1, on_error=on_error)
+    seeds, nothing = np.zeros(1, np.uint32), np.zeros((1, 2), int)
+    obs = pool.reset(seeds)
+    arguments = seeds, np.zeros(1, int), np.full(1, 2), nothing, obs
+    if on_error == "raise":
+        with pytest.raises(HostEnvError, match="exit code 7 in replay"):
+            pool.restore(*arguments, clock=2)
+        with pytest.raises(HostEnvError, match="closed, or has failed before"):
+            pool.step(nothing[:, 0])
+        return
+    assert "exit code 7 in replay" in pool.restore(*arguments, clock=2)[0]
+    step = pool.step(nothing[:, 0])
+    assert step.restarted.all()
+    np.testing.assert_array_equal(step.final_obs["draw"], obs["draw"])
+    pool.close()
+
+
+def test_playing_again_has_the_time_of_all_its_steps():
+    pool = make(functools.partial(hosts.Slow, seconds=0.4), num_envs=1, workers=1, timeout=1.0)
+    seeds = np.zeros(1, np.uint32)
+    pool.reset(seeds)
+    for _ in range(4):
+        step = pool.step(np.ones(1, int))
+    played = np.ones((1, 4), int)
+    assert pool.restore(seeds, np.zeros(1, int), np.full(1, 4), played, step.obs, clock=4) == {}
+    pool.close()
+
+
 PARENT = """
     import signal, sys
     import numpy as np
@@ -290,7 +385,7 @@ PARENT = """
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("fault", ["", "hang"])
+@pytest.mark.parametrize("fault", ["", "hang", "hold"])
 def test_no_process_outlives_the_parent(sent, fault):
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PARENT), fault],
