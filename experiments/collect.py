@@ -9,8 +9,8 @@ from absl import flags
 from jaxrl_guided.envs import make
 from jaxrl_guided.lago.config import check_level
 from jaxrl_guided.lago.families import FAMILIES
+from jaxrl_guided.lago.offline import collect_data
 from jaxrl_guided.lago.presets import FIRST_PRESETS, PRESETS
-from jaxrl_guided.lago.stages import collect_data
 from jaxrl_guided.runtime import app, config, files
 from jaxrl_guided.runtime.errors import UserError, validation
 

@@ -13,7 +13,7 @@ flags.adopt_module_key_flags(cell_flags)
 
 def run() -> None:
     """Measures and prints the numbers."""
-    from jaxrl_guided.lago.comparison import BackboneCell, result_text, run_backbone
+    from jaxrl_guided.lago.backbone_grid import BackboneCell, result_text, run_backbone
     from jaxrl_guided.runtime.errors import UserError
 
     read = cell_flags.read(BackboneCell)

@@ -19,8 +19,8 @@ from absl import flags
 from jaxrl_guided.lago import online
 from jaxrl_guided.lago.config import check_level
 from jaxrl_guided.lago.judge import judge_policy
+from jaxrl_guided.lago.offline import load_trained
 from jaxrl_guided.lago.presets import PRESETS
-from jaxrl_guided.lago.stages import load_trained
 from jaxrl_guided.learners import finished
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.learners.judge import make_judge

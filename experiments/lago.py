@@ -64,8 +64,8 @@ def run() -> None:
 def _check(settings: LagoConfig) -> None:
     """Raises UserError for whatever can be known before anything is written."""
     from jaxrl_guided.envs import make
+    from jaxrl_guided.lago.offline import check_learned_level, load_data, load_trained
     from jaxrl_guided.lago.online import check_horizon, check_inputs
-    from jaxrl_guided.lago.stages import check_learned_level, load_data, load_trained
     from jaxrl_guided.runtime.cells import check_minutes, matching
     from jaxrl_guided.runtime.errors import UserError, validation
 
@@ -100,7 +100,7 @@ def _check(settings: LagoConfig) -> None:
 
 def _offline(settings: LagoConfig, run_dir: RunDir) -> tuple[Path, Path]:
     """Paths of dataset and prior, made where they are not given or there already."""
-    from jaxrl_guided.lago.stages import collect_data, load_data, train_prior
+    from jaxrl_guided.lago.offline import collect_data, load_data, train_prior
     from jaxrl_guided.runtime import rundir, signals
 
     root = Path(run_dir.path)

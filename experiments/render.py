@@ -8,19 +8,18 @@ With `--run` the first policy of a finished run of `train_online` acts, greedily
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
-from PIL import Image
 
 from jaxrl_guided.envs import make, registry
 from jaxrl_guided.envs.clevr import drawing
 from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.envs.types import VectorEnv
 from jaxrl_guided.lago import judge, online
+from jaxrl_guided.lago.config import OnlineConfig
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
 
@@ -53,61 +52,50 @@ def run() -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out={out} cannot be made: {error.strerror}") from error
-    text, last, (first, *others), strip = draw()
-    duration = MILLISECONDS[family]
+    text, frames, drawn = draw()
+    (first, *others), duration = drawn.moving(text, frames), MILLISECONDS[family]
     first.save(out / "episode.gif", save_all=True, append_images=others, duration=duration, loop=0)
-    strip.save(out / "episode.png")
-    print(f"{text}\n{last}\nwrote {out / 'episode.gif'} and {out / 'episode.png'}")
+    drawn.strip(text, frames).save(out / "episode.png")
+    print(f"{text}\n{frames[-1].caption}\nwrote {out / 'episode.gif'} and {out / 'episode.png'}")
 
 
-Pictures = tuple[str, str, list[Image.Image], Image.Image]
-"""The instruction, the last caption, a picture of each step, and all of them in one."""
+Draw = Callable[[], tuple[str, Sequence[Any], Any]]
+"""Plays: the instruction, the frames, and the module that draws them."""
 
 
-def _clevr(level: str) -> Callable[[], Pictures]:
+def _clevr(level: str) -> Draw:
+    env, act = make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
     if _RUN.value:
-        env, actor = _trained("clevr", level)
-    else:
-        env, actor = make(f"clevr/{level}"), drawing.scripted(level, _POLICY.value == "expert")
-
-    def draw() -> Pictures:
-        text, frames = drawing.play(env, instruction_set(level).texts, actor, _SEED.value)
-        moving, strip = drawing.moving(text, frames), drawing.strip(text, frames)
-        return text, frames[-1].caption, moving, strip
-
-    return draw
+        settings, act = _trained("clevr", level)
+        env = judge.level_env(settings, level, 1)
+    texts = instruction_set(level).texts
+    return lambda: (*drawing.play(env, texts, act, _SEED.value), drawing)
 
 
-def _metaworld(level: str) -> Callable[[], Pictures]:
+def _metaworld(level: str) -> Draw:
     from jaxrl_guided.envs.metaworld import drawing  # an extra
 
-    actor = drawing.scripted(level, _POLICY.value == "expert", _SEED.value)
-    if _RUN.value:
-        env, chosen = _trained("metaworld", level)
-        env.close()  # its episodes are those of many environments
-        chosen = jax.jit(chosen)
+    scripted = drawing.scripted(level, _POLICY.value == "expert", _SEED.value)
+    if not _RUN.value:
+        return lambda: (*drawing.play(level, scripted, _SEED.value), drawing)
+    settings, trained = _trained("metaworld", level)
+    chosen = jax.jit(trained)
 
-        def actor(obs: dict[str, Any]) -> np.ndarray:
-            batch = jax.tree.map(lambda x: np.asarray(x)[None], obs)
-            return np.asarray(chosen(jax.random.key(0), batch))[0]
+    def act(obs: dict[str, Any]) -> np.ndarray:
+        batch = jax.tree.map(lambda x: np.asarray(x)[None], obs)
+        return np.asarray(chosen(jax.random.key(0), batch))[0]
 
-    def draw() -> Pictures:
-        text, frames = drawing.play(level, actor, _SEED.value)
-        moving, strip = drawing.moving(text, frames), drawing.strip(text, frames)
-        return text, frames[-1].caption, moving, strip
-
-    return draw
+    return lambda: (*drawing.play(level, act, _SEED.value, settings.horizon), drawing)
 
 
-def _trained(family: str, level: str) -> tuple[VectorEnv, drawing.Act]:
-    """The first policy of a run of `train_online`, which acts greedily, and one environment."""
+def _trained(family: str, level: str) -> tuple[OnlineConfig, drawing.Act]:
+    """A run of `train_online`, and its first policy, which acts greedily."""
     settings = online.load_settings(str(_RUN.value))
     if settings.env != family:
         raise UserError(f"--run={_RUN.value} is of {settings.env}, but --env of {family}")
-    env = judge.level_env(settings, level, 1)
-    act = judge.make_act(settings, level, env)
+    act = judge.make_act(settings, level)
     policy = jax.tree.map(lambda x: x[0], online.load_policy(settings, str(_RUN.value)))
-    return env, lambda key, obs: act(policy, {}, key, obs, greedy=True)[1]
+    return settings, lambda key, obs: act(policy, {}, key, obs, greedy=True)[1]
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ _CONFIG = config.define({name: preset.prior for name, preset in PRESETS.items()}
 def run() -> None:
     """Trains, with early stopping on held-out Real, and saves the best prior."""
     from jaxrl_guided.backbones.sharding import make_model_mesh
+    from jaxrl_guided.lago.offline import load_data, train_prior
     from jaxrl_guided.lago.sft import check_rows
-    from jaxrl_guided.lago.stages import load_data, train_prior
     from jaxrl_guided.runtime import errors, rundir, signals
 
     settings = _CONFIG.build()

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS
-from jaxrl_guided.lago.trials import TRIALS
+from jaxrl_guided.lago.tuning import TRIALS
 from jaxrl_guided.runtime import config as config_lib
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -8,9 +8,9 @@ import numpy as np
 from jaxrl_guided.envs.dataset import Episodes
 from jaxrl_guided.lago.artifact import TrainedPrior
 from jaxrl_guided.lago.config import ARMS, OnlineConfig
+from jaxrl_guided.lago.offline import load_data, load_trained
 from jaxrl_guided.lago.online import check_inputs, run_arm
 from jaxrl_guided.lago.sources import Sources, hash_sources
-from jaxrl_guided.lago.stages import load_data, load_trained
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import to_dict
 from jaxrl_guided.runtime.files import PathLike

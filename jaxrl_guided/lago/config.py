@@ -233,6 +233,11 @@ class OnlineConfig:
                 f"network.gru must be 0, not {self.network.gru}: cloning reads single steps, and "
                 "instructions stay in sight"
             )
+        if self.arm == "gated" and self.learner.iterations < 2:
+            raise ValueError(
+                f"ppo.total_steps must be at least {2 * self.ppo.batch} with arm gated, which "
+                f"tries first, not {self.total_steps}"
+            )
         if self.sac.demo_batch:
             raise ValueError("sac.demo_share must be 0: no arm has demonstrations")
         check_seeds(self.seeds)

@@ -77,13 +77,10 @@ def run_in_processes(
     Raises:
       UserError: a bad option, or finished cells are of another configuration, prior or dataset.
     """
-
-    def command(cell: cells.Cell, out: Path) -> list[str]:
-        paths = {"prior": prior, "data": data, "result": out}
-        return cells.script_command(program, work, cell.id, wanted[cell.id], **paths)
-
     listed = record_sources(functools.partial(make_cells, wanted), prior, data, results)
-    return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)
+    places = {"prior": prior, "data": data}, program, work, results
+    options["estimate_minutes"] = estimate_minutes
+    return cells.run_scripts(listed, wanted, *places, **options)
 
 
 def run_here(

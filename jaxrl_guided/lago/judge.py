@@ -180,11 +180,14 @@ def _policy_player(config: OnlineConfig, level: str, episodes: int) -> Player:
 
 
 def make_act(
-    config: OnlineConfig, level: str, env: VectorEnv
+    config: OnlineConfig, level: str, env: VectorEnv | None = None
 ) -> Callable[..., tuple[PyTree, jax.Array]]:
     """`(policy, memory, key, obs [N, …], greedy=False) -> (memory, action [N, …])` of the arm.
 
     There is no memory, `{}` at the start.
+
+    Args:
+      env: of the level, if there is one already.
     """
     if config.algorithm == "sac":
         return functools.partial(sac.act, make_soft(config, level, env))

@@ -60,7 +60,7 @@ TUNED = OnlineConfig(
     # Half of the visited states are scored: the prior is nearly all of a guided run's work.
     guidance=GuidanceConfig(loss="soft", beta=3.0, prior_fraction=0.5),
 )
-"""Settings of the arms that have a prior or an expert; see `trials.TRIALS`."""
+"""Settings of the arms that have a prior or an expert; see `tuning.TRIALS`."""
 
 ALONE = AloneConfig(
     hidden=(256, 256),

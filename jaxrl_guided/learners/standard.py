@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,13 +93,8 @@ def run_in_processes(
     Raises:
       UserError: a bad option, or finished cells are of another configuration.
     """
-
-    def command(cell: cells.Cell, out: Path) -> list[str]:
-        return cells.script_command(program, work, cell.id, TASKS[cell.id], result=out)
-
-    return cells.run_grid(
-        make_cells(), command, results, estimate_minutes=estimate_minutes, **options
-    )
+    options["estimate_minutes"] = estimate_minutes
+    return cells.run_scripts(make_cells(), TASKS, {}, program, work, results, **options)
 
 
 def run_cell(config: TrainConfig, run_dir: PathLike | None, out: PathLike) -> dict[str, Any]:

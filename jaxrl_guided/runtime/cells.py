@@ -275,6 +275,36 @@ def run_grid(
     return GridReport(tuple(done), tuple(skipped), tuple(failed), tuple(left), stop.requested)
 
 
+def run_scripts(
+    listed: Sequence[Cell],
+    wanted: Mapping[str, Any],
+    reads: Mapping[str, files.PathLike],
+    program: Sequence[str],
+    work: files.PathLike,
+    results: files.PathLike,
+    **options: Any,
+) -> GridReport:
+    """Runs the cells that have no result yet, each by a script in a process on one core.
+
+    Args:
+      listed: the whole grid.
+      wanted: configurations by id.
+      reads: other flags of the script, directories that it reads.
+      program: command of the script, without its flags.
+      work: see `script_command`.
+      results: holds one `ID.json` per finished cell.
+      **options: of `run_grid`.
+
+    Raises:
+      UserError: as `run_grid`.
+    """
+
+    def command(cell: Cell, out: pathlib.Path) -> list[str]:
+        return script_command(program, work, cell.id, wanted[cell.id], **reads, result=out)
+
+    return run_grid(listed, command, results, **options)
+
+
 def _schedule(
     waiting: list[Cell],
     command: Callable[[Cell, pathlib.Path], list[str]],

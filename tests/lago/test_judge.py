@@ -14,7 +14,7 @@ from jaxrl_guided.lago import judge
 from jaxrl_guided.lago.guidance import FrozenPrior
 from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.lago.prior import Steps, action_outputs, encode_texts, select_texts
-from jaxrl_guided.lago.trials import TUNING_SEEDS
+from jaxrl_guided.lago.tuning import TUNING_SEEDS
 from jaxrl_guided.learners.evaluate import evaluate
 from jaxrl_guided.learners.ppo import Policy
 from tests.lago.tiny import online_config

@@ -21,8 +21,9 @@ from jaxrl_guided.lago.config import (
 from jaxrl_guided.lago.families import FAMILIES, LEVELS
 from jaxrl_guided.lago.presets import DEMO, FULL, METAWORLD, PRESETS, SMOKE
 from jaxrl_guided.lago.rivals import FEW_SEEDS
-from jaxrl_guided.lago.trials import TRIALS, TUNING_SEEDS
+from jaxrl_guided.lago.tuning import TRIALS, TUNING_SEEDS
 from jaxrl_guided.learners.evaluate import EvaluationConfig
+from jaxrl_guided.learners.ppo import PPOConfig
 from jaxrl_guided.learners.sac import SACConfig
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime.config import from_dict, to_dict
@@ -158,6 +159,10 @@ def test_trials_see_real_alone_and_seeds_of_their_own():
         (
             {"features": "hashed", "feature_size": 8, "feature_components": 5},
             "feature_components must be .* between 1 and 4, half of the vector, not 5",
+        ),
+        (
+            {"arm": "gated", "ppo": PPOConfig(total_steps=1024, num_envs=32, rollout_steps=32)},
+            "ppo.total_steps must be at least 2048 with arm gated, which tries first, not 1024",
         ),
         ({"horizon": 0}, "horizon must be at least 1, not 0"),
         ({"easy_steps": -5}, "easy_steps must be at least 1"),

@@ -15,7 +15,7 @@ from jaxrl_guided.lago.gate_report import task_cells
 from jaxrl_guided.lago.guidance import GuidanceConfig
 from jaxrl_guided.lago.presets import FULL, METAWORLD, PRESETS
 from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
-from jaxrl_guided.lago.trials import METAWORLD_TRIALS
+from jaxrl_guided.lago.tuning import METAWORLD_TRIALS
 from jaxrl_guided.runtime import cells, files
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.errors import UserError

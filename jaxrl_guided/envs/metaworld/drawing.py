@@ -50,13 +50,15 @@ def scripted(level: str, expert: bool, seed: int = 0) -> Act:
     return lambda obs: rng.uniform(-1.0, 1.0, 4).astype(np.float32)
 
 
-def play(level: str, act: Act, seed: int) -> tuple[str, list[Frame]]:
+def play(level: str, act: Act, seed: int, horizon: int = 100) -> tuple[str, list[Frame]]:
     """The instruction and the frames of one episode.
 
     Args:
       act: who acts.
+      horizon: longest episode.
     """
-    env, instructions, total = MetaWorldEnv(level), instruction_set(level), 0.0
+    env = MetaWorldEnv(level, horizon=horizon)
+    instructions, total = instruction_set(level), 0.0
     obs, _ = env.reset(seed=seed)
     entities = TASKS[instructions.tasks[obs["instruction"]]].entities
     frames = [Frame(obs["state"], entities, "step 0, return 0.0")]

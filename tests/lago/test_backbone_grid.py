@@ -10,9 +10,9 @@ import pytest
 
 from jaxrl_guided.backbones.load import load_backbone
 from jaxrl_guided.envs.clevr.instructions import instruction_set
-from jaxrl_guided.lago import comparison
+from jaxrl_guided.lago import backbone_grid
 from jaxrl_guided.lago.artifact import new_prior
-from jaxrl_guided.lago.comparison import (
+from jaxrl_guided.lago.backbone_grid import (
     LEVELS,
     ROWS,
     SEEDS,
@@ -80,7 +80,7 @@ def test_a_cell_measures_everything_and_keeps_no_weights(tmp_path, data):
 
 def test_a_stopped_cell_goes_on_and_repeats_nothing(tmp_path, data, monkeypatch):
     """Asked to stop whenever a part is finished: the next part is then cut, or not begun."""
-    monkeypatch.setattr(comparison, "_judge", lambda *given: {"success": len(given[-1]) / 100})
+    monkeypatch.setattr(backbone_grid, "_judge", lambda *given: {"success": len(given[-1]) / 100})
     expected = run_backbone(TINY, data, tmp_path / "whole")
     parts, flag, write_json = [], StopFlag(), files.write_json
 
@@ -91,7 +91,7 @@ def test_a_stopped_cell_goes_on_and_repeats_nothing(tmp_path, data, monkeypatch)
             flag.signum = 15
 
     monkeypatch.setattr(files, "write_json", write_and_stop)
-    monkeypatch.setattr(comparison, "catch_signals", lambda: contextlib.nullcontext(flag))
+    monkeypatch.setattr(backbone_grid, "catch_signals", lambda: contextlib.nullcontext(flag))
     for _ in range(5):
         flag.signum = 0
         with pytest.raises(Stopped, match=f"goes on with --run_dir={tmp_path / 'cut'}$"):
@@ -106,7 +106,7 @@ def test_a_run_of_other_data_is_refused(tmp_path, data, monkeypatch):
     def stop(*given):
         raise Stopped
 
-    monkeypatch.setattr(comparison, "train_prior", stop)
+    monkeypatch.setattr(backbone_grid, "train_prior", stop)
     with pytest.raises(Stopped):
         run_backbone(TINY, data, tmp_path / "run")
     expert_episodes(seed=1).save(tmp_path / "other")
@@ -115,7 +115,7 @@ def test_a_run_of_other_data_is_refused(tmp_path, data, monkeypatch):
 
 
 def test_rates_that_diverge_are_not_chosen(tmp_path, data, monkeypatch):
-    train_prior = comparison.train_prior
+    train_prior = backbone_grid.train_prior
 
     def diverging(config, *rest):
         rates = (config.sft.lr, config.sft.backbone_lr)
@@ -124,8 +124,8 @@ def test_rates_that_diverge_are_not_chosen(tmp_path, data, monkeypatch):
         assert rates == pytest.approx((0.5 * TINY.prior.sft.lr, 0.5 * TINY.prior.sft.backbone_lr))
         return train_prior(config, *rest)
 
-    monkeypatch.setattr(comparison, "train_prior", diverging)
-    monkeypatch.setattr(comparison, "_judge", lambda *given: {"success": 0.5})
+    monkeypatch.setattr(backbone_grid, "train_prior", diverging)
+    monkeypatch.setattr(backbone_grid, "_judge", lambda *given: {"success": 0.5})
     limit = TINY.prior.sft.lr
     record = run_backbone(TINY, data, tmp_path / "one")
     assert (record["rate"], record["trials"]["2.0"]) == (0.5, None)

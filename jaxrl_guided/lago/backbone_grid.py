@@ -21,11 +21,11 @@ from jaxrl_guided.lago.artifact import BackboneChoice, freeze
 from jaxrl_guided.lago.config import OnlineConfig, PriorConfig
 from jaxrl_guided.lago.following import instruction_following
 from jaxrl_guided.lago.judge import judge_prior, judge_random
+from jaxrl_guided.lago.offline import load_data, load_trained, train_prior
 from jaxrl_guided.lago.presets import FULL
 from jaxrl_guided.lago.prior import Finetune
 from jaxrl_guided.lago.sft import SFTConfig
 from jaxrl_guided.lago.sources import Sources, hash_sources, record_sources
-from jaxrl_guided.lago.stages import load_data, load_trained, train_prior
 from jaxrl_guided.learners.evaluate import EvaluationConfig
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import from_dict, to_dict
@@ -347,8 +347,5 @@ def run_in_processes(
       UserError: a bad option, or finished cells are of another configuration or dataset.
     """
     listed = record_sources(functools.partial(make_cells, wanted), None, data, results)
-
-    def command(cell: cells.Cell, out: Path) -> list[str]:
-        return cells.script_command(program, work, cell.id, wanted[cell.id], data=data, result=out)
-
-    return cells.run_grid(listed, command, results, estimate_minutes=estimate_minutes, **options)
+    options["estimate_minutes"] = estimate_minutes
+    return cells.run_scripts(listed, wanted, {"data": data}, program, work, results, **options)

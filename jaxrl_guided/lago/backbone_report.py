@@ -7,7 +7,7 @@ with Student's interval, as there are few seeds.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxrl_guided.lago.comparison import ROWS
+from jaxrl_guided.lago.backbone_grid import ROWS
 from jaxrl_guided.lago.rivals import Scores, difference, estimate
 from jaxrl_guided.runtime.cells import revisions_of, stamp
 from jaxrl_guided.runtime.stats import paired_t

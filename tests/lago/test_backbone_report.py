@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.report import render
-from jaxrl_guided.lago.comparison_report import answer, comparison_record, gather
+from jaxrl_guided.lago.backbone_report import answer, comparison_record, gather
 
 
 def record(row, seed, rephrase, random=0.25):

@@ -211,8 +211,10 @@ def _statistics(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Otherwise what the data has never shown, as a distractor of Meta-World, would be all that the
     prior sees.
     """
-    std = states.std(0)
-    return states.mean(0), np.where(std < _CONSTANT, _NO_WEIGHT, std)
+    # Summed in float32, a million times the same number would seem to vary.
+    mean, std = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
+    std = np.where(std < _CONSTANT, _NO_WEIGHT, std)
+    return mean.astype(np.float32), std.astype(np.float32)
 
 
 def _sample_rows(rows: Rows, most: int) -> Rows:
