@@ -172,7 +172,7 @@ METAWORLD = LagoConfig(
         ),
         eval=EvaluationConfig(episodes=20, curve_points=5, curve_episodes=40),
     ),
-    alone=AloneConfig(hidden=(256, 256), learning_rate=5e-4, scale_reward=True),
+    alone=AloneConfig(hidden=(256, 256), learning_rate=2e-4, scale_reward=True),
 )
 """Meta-World, in cells: twenty episodes of each task and seed."""
 
