@@ -267,7 +267,7 @@ def _trial(
 
 def _judge(config: BackboneCell, episodes: Episodes, prior: Path, level: str) -> dict[str, Any]:
     """Success of the prior as controller and of random actions, and instruction following."""
-    trained = load_trained(prior)
+    trained = load_trained(prior, config.env)
     instructions = instruction_set(level)
     online = OnlineConfig(
         env=config.env,

@@ -102,11 +102,14 @@ def share_turned(choose: Choice, instructions: InstructionSet, states: np.ndarra
     return float(jnp.mean(done))
 
 
-@functools.partial(jax.jit, static_argnames=("spec", "chunk"))
+_CHUNK = 64
+
+
+@functools.partial(jax.jit, static_argnames="spec")
 def first_actions(
-    spec: PriorSpec, frozen: FrozenPrior, instruction: jax.Array, state: jax.Array, chunk: int = 64
+    spec: PriorSpec, frozen: FrozenPrior, instruction: jax.Array, state: jax.Array
 ) -> jax.Array:
-    """The prior's greedy actions `i32[n]` at first states of episodes, `chunk` at a time.
+    """The prior's greedy actions `i32[n]` at first states of episodes, some at a time.
 
     Args:
       instruction: `i32[n]`.
@@ -120,7 +123,7 @@ def first_actions(
         logits = action_outputs(spec, frozen.prior, frozen.texts, steps)
         return jnp.argmax(logits[0, 0]).astype(jnp.int32)
 
-    return jax.lax.map(choose, (instruction, state), batch_size=chunk)
+    return jax.lax.map(choose, (instruction, state), batch_size=_CHUNK)
 
 
 def instruction_following(

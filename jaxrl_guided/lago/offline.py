@@ -40,9 +40,7 @@ LEARNED_LEVEL = "real"
 """The one level of which anything is learned offline; the others test generalisation."""
 
 
-def collect_data(
-    config: DataConfig, horizon: int, path: PathLike, family: str = "clevr"
-) -> Episodes:
+def collect_data(config: DataConfig, horizon: int, path: PathLike, family: str) -> Episodes:
     """Collects the scripted expert's rollouts into the new dataset directory `path`.
 
     Args:
@@ -118,7 +116,7 @@ def check_learned_level(level: str | None, where: str) -> None:
         )
 
 
-def load_trained(path: PathLike, env: str = "clevr") -> TrainedPrior:
+def load_trained(path: PathLike, env: str) -> TrainedPrior:
     """A saved prior with its backbone, for the actions of the environment family `env`."""
     card, prior, tokenizer = load_prior(path, dict(family_of(env).action_map))
     return TrainedPrior(card.spec, prior, tokenizer, card.training["expert_steps"])

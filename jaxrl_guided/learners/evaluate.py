@@ -69,8 +69,7 @@ def evaluate(
     than long ones. The number of steps is that of the longest episode.
 
     Args:
-      act: with its parameters and statistics frozen; `stateless` makes one of a policy without
-        memory.
+      act: with its parameters and statistics frozen.
       memory: what `act` remembers at the start of the episodes.
       until_success: returns and lengths stop at the first success, for an environment that goes
         on after it: one run then gives what a terminating environment would, and whether the
@@ -81,7 +80,6 @@ def evaluate(
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be positive, not {max_steps}")
-    decide, record = evaluation_parts(act, until_success)
 
     def unfinished(carry: PyTree) -> jax.Array:
         step, *_, results = carry
@@ -89,9 +87,9 @@ def evaluate(
 
     def advance(carry: PyTree) -> PyTree:
         count, env_state, carry, results = carry
-        carry, action = decide(carry)
+        carry, action = choose_action(act, carry)
         env_state, step = env.step(env_state, action)
-        return count + 1, env_state, *record(carry, results, step)
+        return count + 1, env_state, *count_step(carry, results, step, until_success)
 
     start = (jnp.int32(0), *start_evaluation(env, key, memory))
     return jax.lax.while_loop(unfinished, advance, start)[-1]
@@ -100,7 +98,7 @@ def evaluate(
 def start_evaluation(
     env: VectorEnv, key: jax.Array, memory: PyTree
 ) -> tuple[PyTree, PyTree, EpisodeResults]:
-    """The environments' state, what `evaluation_parts` carry, and results without a step."""
+    """The environments' state, what `choose_action` carries, and results without a step."""
     reset_key, key = jax.random.split(key)
     env_state, obs = env.reset(reset_key)
     flags = jnp.zeros(env.num_envs, jnp.bool_)
@@ -110,43 +108,29 @@ def start_evaluation(
     return env_state, (key, memory, obs), results
 
 
-def evaluation_parts(
-    act: Act, until_success: bool = False
-) -> tuple[
-    Callable[[PyTree], tuple[PyTree, jax.Array]],
-    Callable[[PyTree, EpisodeResults, TimeStep], tuple[PyTree, EpisodeResults]],
-]:
-    """What is done before a step, `carry -> (carry, action)`, and after it."""
-
-    def decide(carry: PyTree) -> tuple[PyTree, jax.Array]:
-        key, memory, obs = carry
-        key, act_key = jax.random.split(key)
-        memory, action = act(memory, act_key, obs)
-        return (key, memory), action
-
-    def record(
-        carry: PyTree, results: EpisodeResults, step: TimeStep
-    ) -> tuple[PyTree, EpisodeResults]:
-        running = ~results.finished
-        counted = running & ~results.success if until_success else running
-        success = succeeded(step)
-        results = EpisodeResults(
-            returns=results.returns + jnp.where(counted, step.reward, 0.0),
-            length=results.length + counted,
-            success=results.success | (running & success),
-            success_at_end=jnp.where(running, success, results.success_at_end),
-            finished=results.finished | step.done,
-        )
-        return (*carry, step.obs), results
-
-    return decide, record
+def choose_action(act: Act, carry: PyTree) -> tuple[PyTree, jax.Array]:
+    """What is done before a step: what is carried on, and the actions."""
+    key, memory, obs = carry
+    key, act_key = jax.random.split(key)
+    memory, action = act(memory, act_key, obs)
+    return (key, memory), action
 
 
-def stateless(
-    act: Callable[[jax.Array, PyTree], jax.Array],
-) -> Callable[[PyTree, jax.Array, PyTree], tuple[PyTree, jax.Array]]:
-    """Form of `act(key, obs)` that `evaluate` takes, for a policy that remembers nothing."""
-    return lambda memory, key, obs: (memory, act(key, obs))
+def count_step(
+    carry: PyTree, results: EpisodeResults, step: TimeStep, until_success: bool
+) -> tuple[PyTree, EpisodeResults]:
+    """What is done after a step, with what `choose_action` carries on."""
+    running = ~results.finished
+    counted = running & ~results.success if until_success else running
+    success = succeeded(step)
+    results = EpisodeResults(
+        returns=results.returns + jnp.where(counted, step.reward, 0.0),
+        length=results.length + counted,
+        success=results.success | (running & success),
+        success_at_end=jnp.where(running, success, results.success_at_end),
+        finished=results.finished | step.done,
+    )
+    return (*carry, step.obs), results
 
 
 def uniform_action(env: VectorEnv, key: jax.Array) -> jax.Array:

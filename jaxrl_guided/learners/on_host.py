@@ -4,6 +4,7 @@ The numbers are those of the same functions with callbacks in one program; witho
 is faster. Everything here is of a population: states have members on the first axis.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,13 @@ import numpy as np
 
 from jaxrl_guided.envs.population import write
 from jaxrl_guided.envs.types import PyTree, TimeStep, VectorEnv
-from jaxrl_guided.learners.evaluate import Act, EpisodeResults, evaluation_parts, start_evaluation
+from jaxrl_guided.learners.evaluate import (
+    Act,
+    EpisodeResults,
+    choose_action,
+    count_step,
+    start_evaluation,
+)
 from jaxrl_guided.learners.ppo import PPO
 from jaxrl_guided.learners.sac import SAC
 from jaxrl_guided.learners.train import Chunk, count_nonfinite
@@ -133,13 +140,13 @@ def make_evaluation_on_host(
     host = env.host
 
     def decide(policy: PyTree, carry: PyTree) -> tuple[PyTree, jax.Array]:
-        return evaluation_parts(lambda *rest: act(policy, *rest))[0](carry)
+        return choose_action(functools.partial(act, policy), carry)
 
     def record(
         policy: PyTree, carry: PyTree, results: EpisodeResults, after: TimeStep
     ) -> tuple[PyTree, EpisodeResults]:
-        parts = evaluation_parts(lambda *rest: act(policy, *rest), until_success)
-        return parts[1](carry, results, after)
+        del policy
+        return count_step(carry, results, after, until_success)
 
     def start(key: jax.Array) -> PyTree:
         # Each member its own: what vmap does not see as theirs would be done once for all.

@@ -20,10 +20,10 @@ HostMetrics = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Iterations as one program.
+    """Iterations one after the other, as one program or by a loop on the host.
 
     Attributes:
-      run: `(state, frozen, count i32[]) -> (state, metrics [max_iterations, …])`, with the first
+      run: `(state, frozen, count i32[]) -> (state, metrics [at least count, …])`, with the first
         `count` rows filled. `state` is donated, `frozen` is not. The metric `nonfinite_params`
         counts the broken numbers of `state.trained` after the last iteration: parameters that break
         earlier break the metrics of the next one.

@@ -10,7 +10,7 @@ from jaxrl_guided.runtime.config import to_dict
 def cell(arm, success, control="none", reward="goal", level="real", chosen=None):
     settings = {"control": control, "reward": reward, "level": level}
     config = dataclasses.replace(FULL.settings(arm), **settings)
-    record = {"config": to_dict(config), "seeds": list(range(len(success))), "revision": "abc"}
+    record = {"config": to_dict(config), "seeds": list(range(len(success))), "git": "abcdef"}
     record["final"] = {level: {"success": success}}
     return record | ({"chosen": chosen} if chosen else {})
 
@@ -59,6 +59,7 @@ def test_table_and_verdicts():
     assert rows["", "PPO"][3:] == ["40.0 [40.0, 40.0]", "", "", "2"]
     assert rows["reversed", "LaGO gated"][4:] == ["-1.5 [-2.0, -1.0]", "0 of 2", "2"]
     assert rows["random", "LaGO gated"][5] == "1 of 2"
+    assert record["revisions"] == ["abcdef"]
     text = record["first_line"]
     assert "good prior: +28.0 [+25.0, +31.0] points (whole interval above -3: met)" in text
     assert "random prior: -4.0 [-4.0, -4.0] points (whole interval above -3: not met)" in text

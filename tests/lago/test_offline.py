@@ -162,14 +162,14 @@ def test_a_prior_with_another_action_map_is_refused(tmp_path):
         tmp_path / "prior", action_map={**ACTION_MAP, "action": "direction * 5 + ball"}
     )
     with pytest.raises(PriorError, match=r"trained for actions .*; train a prior for it"):
-        load_trained(path)
-    assert load_trained(write_prior(tmp_path / "right")).expert_steps == 7
+        load_trained(path, "clevr")
+    assert load_trained(write_prior(tmp_path / "right"), "clevr").expert_steps == 7
 
 
 @pytest.mark.slow
 def test_collected_data_is_saved_as_configured(tmp_path):
     config = DataConfig(level="easy", episodes=30, random_fraction=0.5, seed=3)
-    collected = collect_data(config, 8, tmp_path / "data")
+    collected = collect_data(config, 8, tmp_path / "data", "clevr")
     loaded = dataset.load(tmp_path / "data")
     assert loaded.num_episodes == 30
     assert loaded.metadata == collected.metadata
@@ -242,7 +242,7 @@ def test_a_prior_of_continuous_actions_is_trained_and_loaded(tmp_path):
     found = load_trained(tmp_path / "prior", "metaworld")
     assert (found.spec, found.expert_steps) == (card.spec, card.training["expert_steps"])
     with pytest.raises(PriorError, match=r"trained for actions .*'squash': 'tanh'"):
-        load_trained(tmp_path / "prior")
+        load_trained(tmp_path / "prior", "clevr")
 
 
 def test_what_never_varied_has_no_weight():

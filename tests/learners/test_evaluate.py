@@ -4,17 +4,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxrl_guided.learners.evaluate import evaluate, stateless
+from jaxrl_guided.learners.evaluate import evaluate
 from tests.learners.counting_env import make_counting_env
 
 
 def run(limits, cap):
     env = make_counting_env(limits)
 
-    def act(key, obs):
-        return jnp.zeros(len(limits), jnp.int32)
+    def act(memory, key, obs):
+        return memory, jnp.zeros(len(limits), jnp.int32)
 
-    return jax.jit(lambda key: evaluate(env, stateless(act), key, cap))(jax.random.key(0))
+    return jax.jit(lambda key: evaluate(env, act, key, cap))(jax.random.key(0))
 
 
 def test_only_first_episodes_count():
@@ -36,12 +36,12 @@ def test_the_cap_ends_what_does_not_end_by_itself():
 def test_the_policy_sees_the_observations_and_new_keys():
     env = make_counting_env([4])
 
-    def act(key, obs):
+    def act(memory, key, obs):
         jax.debug.callback(lambda *seen: calls.append(seen), obs, jax.random.bits(key))
-        return jnp.zeros(1, jnp.int32)
+        return memory, jnp.zeros(1, jnp.int32)
 
     calls = []
-    evaluate(env, stateless(act), jax.random.key(0), 10)
+    evaluate(env, act, jax.random.key(0), 10)
     jax.effects_barrier()
     assert sorted(obs[0, 0] for obs, _ in calls) == [0, 1, 2, 3]
     assert len({int(bits) for _, bits in calls}) == 4

@@ -35,7 +35,6 @@ class _Job:
     seed: int
     horizon: int
     random_fraction: float
-    distractor: bool
 
 
 def collect(
@@ -45,11 +44,10 @@ def collect(
     *,
     horizon: int = 100,
     random_fraction: float = 0.0,
-    distractor: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Episodes:
-    """Whole episodes of the scripted experts, the level's tasks in turn.
+    """Whole episodes of the scripted experts, the level's tasks in turn, without distractors.
 
     Args:
       level: see `instruction_set`.
@@ -57,7 +55,6 @@ def collect(
       seed: the same seed and arguments give the same episodes, whatever the processes.
       horizon: longest episode.
       random_fraction: probability with which an action is replaced by a uniform one.
-      distractor: see `MetaWorldEnv`; what is learned offline has none.
       workers: processes; 0 for none, all in this one; by default as many as there are cores.
       progress: see `Progress`.
 
@@ -74,7 +71,7 @@ def collect(
     if num_episodes < 1:
         raise ValueError(f"num_episodes: {num_episodes}, but at least 1 is needed")
     MetaWorldEnv(level, horizon=horizon)  # refuses bad ones
-    job = _Job(level, seed, horizon, random_fraction, distractor)
+    job = _Job(level, seed, horizon, random_fraction)
     starts = range(0, num_episodes, CHUNK_EPISODES)
     chunks = [range(i, min(i + CHUNK_EPISODES, num_episodes)) for i in starts]
     rows: list[dict[str, np.ndarray]] = []
@@ -106,7 +103,7 @@ def _play_chunk(job: _Job, numbers: range) -> list[dict[str, np.ndarray]]:
 
 def _play(job: _Job, task: str, number: int) -> dict[str, np.ndarray]:
     """One episode: arrays `[T, …]` of its steps, and of the episode what `Episodes` has of it."""
-    env = MetaWorldEnv(job.level, (task,), job.distractor, job.horizon)
+    env = MetaWorldEnv(job.level, (task,), distractor=False, horizon=job.horizon)
     rng = np.random.default_rng([job.seed, number])
     obs, _ = env.reset(seed=episode_seed(job.seed, number))
     steps: list[tuple[Any, ...]] = []

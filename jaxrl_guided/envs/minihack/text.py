@@ -156,7 +156,7 @@ def render_compact(
 ) -> str:
     """A turn in few tokens: the message's beginning, and the part of the map that is seen.
 
-    Cells that are not seen but lie within that part are drawn as `_`.
+    Cells that are not seen but lie between others of their row are drawn as `_`.
 
     Args:
       message: `u8[256]`.

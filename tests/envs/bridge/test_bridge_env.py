@@ -11,7 +11,7 @@ from jaxrl_guided import envs
 from jaxrl_guided.envs.bridge.env import make_bridge
 from jaxrl_guided.envs.bridge.pool import Pool
 from jaxrl_guided.envs.types import Box, Dict, Discrete
-from jaxrl_guided.learners.evaluate import evaluate, stateless, uniform_action
+from jaxrl_guided.learners.evaluate import evaluate, uniform_action
 from jaxrl_guided.learners.ppo import PPOConfig, make_ppo
 from jaxrl_guided.networks.actor_critic import NetworkConfig, make_actor_critic
 from tests.envs import conformance
@@ -170,11 +170,10 @@ def test_learners_take_them(make):
         state, metrics = iterate(state)
     assert all(np.isfinite(value) for value in metrics.values())
 
-    def judge(key):
-        act = stateless(lambda key, obs: uniform_action(judged, key))
-        return evaluate(judged, act, key, 20)
+    def act(memory, key, obs):
+        return memory, uniform_action(judged, key)
 
-    results = jax.jit(judge)(jax.random.key(1))
+    results = jax.jit(lambda key: evaluate(judged, act, key, 20))(jax.random.key(1))
     assert (results.length <= 9).all()
     assert results.finished.all()
 

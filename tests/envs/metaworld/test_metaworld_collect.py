@@ -66,7 +66,7 @@ def test_shapes_types_and_metadata(episodes, tmp_path):
 
 def test_processes_change_nothing():
     seen = []
-    options = {"seed": 0, "horizon": 3, "distractor": True}
+    options = {"seed": 0, "horizon": 3}
     alone = collect("reach", 24, workers=0, **options)
     several = collect("reach", 24, workers=2, progress=lambda *args: seen.append(args), **options)
     assert seen == [(20, 24), (24, 24)]
