@@ -7,6 +7,7 @@
 With `--run` the first policy of a finished run of `train_online` acts, greedily.
 """
 
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,6 +53,8 @@ def run() -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out={out} cannot be made: {error.strerror}") from error
+    if not os.access(out, os.W_OK):
+        raise UserError(f"--out={out} cannot be written to")
     text, frames, drawn = draw()
     (first, *others), duration = drawn.moving(text, frames), MILLISECONDS[family]
     first.save(out / "episode.gif", save_all=True, append_images=others, duration=duration, loop=0)

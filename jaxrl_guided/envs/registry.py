@@ -67,15 +67,24 @@ def _find(name: str) -> tuple[_Family, str]:
     family, _, environment = name.partition("/")
     module, _, key = family.rpartition(":")
     if module:
-        try:
-            importlib.import_module(module)
-        except (ImportError, TypeError) as error:  # of a relative name
-            raise ValueError(
-                f"environment: '{name}' needs the module '{module}': {error}"
-            ) from error
+        import_named(module, name)
     if key in _FAMILIES and _FAMILIES[key].knows(environment):
         return _FAMILIES[key], environment
     raise ValueError(f"environment: unknown '{name}'; {_advice(module, key, environment)}")
+
+
+def import_named(module: str, name: str) -> None:
+    """Imports the module in the environment name `name`.
+
+    Raises:
+      ValueError: that fails, whatever it raises.
+    """
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise ValueError(
+            f"environment: '{name}' needs the module '{module}': {type(error).__name__}: {error}"
+        ) from error
 
 
 def _advice(module: str, key: str, environment: str) -> str:

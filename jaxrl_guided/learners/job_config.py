@@ -91,6 +91,11 @@ class TrainConfig:
             name, equals, text = option.partition("=")
             if not equals or not name.isidentifier():
                 raise ValueError(f"options must be NAME=VALUE, not '{option}'")
+            if name in ("num_envs", "members"):
+                raise ValueError(
+                    f"options must not name '{name}': it follows from "
+                    f"{self.algorithm}.num_envs and the seeds"
+                )
             if name in found:
                 raise ValueError(f"options must name '{name}' once")
             try:
@@ -146,8 +151,7 @@ class TrainConfig:
             try:
                 return registry.make(self.env, num_envs, **options)
             except HostEnvError as error:
-                (*_, reason) = str(error).strip().splitlines()  # below the worker's traceback
-                raise UserError(f"{told}: {reason}") from error
+                raise UserError(f"{told}: {error.told}") from error
             except (ValueError, *_BAD_OPTION) as error:  # from the depths of its own code
                 if not self.options:
                     raise

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from absl import app, flags, logging
 
-from jaxrl_guided.runtime.errors import StorageError, UserError
+from jaxrl_guided.runtime.errors import ForeignError, StorageError, UserError
 from jaxrl_guided.runtime.signals import Stopped
 
 USAGE_EXIT_CODE = 2
@@ -85,9 +85,10 @@ def main(
 
     A `UserError` or a flag that cannot be parsed prints one line `error: …` and exits with 2;
     work that was stopped exits with 130, so that nobody takes it for finished; a run that has
-    diverged exits with 3; an error of the system (a full disk) prints one line and exits with 1;
-    anything else that `run` raises is a bug and keeps its traceback. A `~` at the start of a text
-    flag stands for the home directory, which shells leave alone behind `--name=`.
+    diverged exits with 3; an error of the system (a full disk) or of what is not ours (a user's
+    environment) prints its message and exits with 1; anything else that `run` raises is a bug and
+    keeps its traceback. A `~` at the start of a text flag stands for the home directory, which
+    shells leave alone behind `--name=`.
     """
 
     def run_guarded(argv: list[str]) -> None:
@@ -124,7 +125,7 @@ def main(
                 traceback.print_exc()
             print(f"error: the run has diverged: {error}", file=sys.stderr)
             _leave(DIVERGED_EXIT_CODE)
-        except OSError as error:  # a full disk, a directory taken away: no bug of ours
+        except (OSError, ForeignError) as error:  # a full disk, a directory taken away
             if _DEBUG_TRACE.value:
                 traceback.print_exc()
             print(f"error: {error}", file=sys.stderr)

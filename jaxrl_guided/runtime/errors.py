@@ -12,6 +12,10 @@ class StorageError(UserError):
     """In the middle of the work a file cannot be written any more: it may be tried again."""
 
 
+class ForeignError(RuntimeError):
+    """What is not this library's has failed, as a user's environment: the message says it all."""
+
+
 @contextlib.contextmanager
 def validation() -> Iterator[None]:
     """Declares that a `ValueError` or `OSError` in this block comes from the user's input.

@@ -73,6 +73,15 @@ def test_a_module_that_is_not_there_is_named(module):
         make(f"{module}:own/cart")
 
 
+@pytest.mark.parametrize("line", ["raise KeyError('x')", "a b"])
+def test_a_module_that_cannot_be_imported_is_named(line, tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("broken_module:own/cart", "gym/broken_module:Cart-v0"):
+        with pytest.raises(ValueError, match=f"'{name}' needs the module 'broken_module': "):
+            make(name)
+
+
 def test_a_name_without_its_module():
     assert registry.without_module("my_family:own/cart") == "own/cart"
     assert registry.without_module("gym/module:Cart-v0") == "gym/module:Cart-v0"

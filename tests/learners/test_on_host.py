@@ -168,6 +168,12 @@ def test_one_device_only():
         prepare(HOST, 2, devices=2)
 
 
+@pytest.mark.parametrize("option", ["members=3", "num_envs=3"])
+def test_what_follows_from_other_settings_is_no_option(option):
+    with pytest.raises(ValueError, match="it follows from ppo"):
+        dataclasses.replace(HOST, options=(option,))
+
+
 def test_an_environment_that_cannot_be_made_is_one_line():
     config = dataclasses.replace(HOST, options=("workers=1", "no_such_option=3"))
     with pytest.raises(

@@ -115,6 +115,15 @@ def test_an_error_of_the_system_is_one_line(tmp_path):
     assert "Traceback" in run_script(tmp_path, body, "--debug_trace").stderr
 
 
+def test_what_is_not_ours_says_it_all(tmp_path):
+    body = (
+        "from jaxrl_guided.runtime.errors import ForeignError\n"
+        "def run():\n    raise ForeignError('it broke\\nthere')"
+    )
+    result = run_script(tmp_path, body)
+    assert (result.returncode, result.stderr) == (1, "error: it broke\nthere\n")
+
+
 def test_home_directories_are_found_behind_a_flag(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     body = "def run():\n    print(app.RUN_DIR.value)"

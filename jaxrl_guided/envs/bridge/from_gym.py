@@ -1,7 +1,6 @@
 """`gym/NAME`: any environment that gymnasium knows, or comes to know by an import."""
 
 import functools
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import gymnasium
 
 from jaxrl_guided.envs.bridge.env import make_bridge
 from jaxrl_guided.envs.bridge.pool import OnError, Pool
+from jaxrl_guided.envs.registry import import_named
 from jaxrl_guided.envs.types import VectorEnv
 
 
@@ -36,13 +36,17 @@ def _can_load(entry_point: str) -> bool:
 
 
 def knows(environment: str) -> bool:
-    """Whether it can be made; `MODULE:NAME` is known once the module has been imported."""
+    """Whether it can be made; `MODULE:NAME` is known once the module has been imported.
+
+    Raises:
+      ValueError: the module cannot be imported.
+    """
     module, _, name = environment.rpartition(":")
+    if module:
+        import_named(module, f"gym/{environment}")
     try:
-        if module:
-            importlib.import_module(module)
         gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError):
+    except gymnasium.error.Error:
         return False
     return True
 
@@ -72,6 +76,8 @@ def make_gym(
       HostEnvError: it cannot be made with these options.
       ValueError: a number out of range.
     """
+    if max_steps is not None:
+        options["max_episode_steps"] = max_steps
     pool = Pool(
         f"gym/{environment}",
         functools.partial(gymnasium.make, environment, disable_env_checker=True, **options),

@@ -9,7 +9,7 @@ import functools
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from jaxrl_guided.envs.bridge.slot import Factory, Interface
 from jaxrl_guided.runtime import versions
 
 _MOST_STARTS = 4
+_LONGEST = 1_000_000
 
 OnError = Literal["raise", "restart"]
 
@@ -77,7 +78,7 @@ class Pool:
           workers: processes; 0 for none, all in this one; by default as many as there are cores.
           info: names of numbers in `info` to pass on.
           max_steps: limit of an episode, in place of the environment's own.
-          timeout: seconds that a step or a reset may take.
+          timeout: seconds that a process may take for a step or a reset of all its environments.
           on_error: whether a failing environment ends the work, or is made anew and counted.
           spares: makes a second environment for each, in which a process begins the next episode
             while nothing is asked of it: for those whose reset takes long. No numbers change.
@@ -86,17 +87,17 @@ class Pool:
           HostEnvError: the environments cannot be made.
           ValueError: a bad number.
         """
-        cores = len(versions.cores())
-        count = min(cores if workers is None else workers, num_envs)
-        if num_envs < 1 or count < 0 or not timeout > 0:
-            raise ValueError(
-                f"num_envs {num_envs}, workers {workers} and timeout {timeout} must be positive "
-                "(workers may be 0)"
-            )
-        if max_steps is not None and max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, not {max_steps}")
+        if workers is None:
+            workers = len(versions.cores())
+        _check_whole("num_envs", num_envs, 1)
+        _check_whole("workers", workers, 0)
+        if max_steps is not None:
+            _check_whole("max_steps", max_steps, 1)
+        if not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST:
+            raise ValueError(f"timeout must be above 0 and at most {_LONGEST:,} s, not {timeout!r}")
         if on_error not in get_args(OnError):
             raise ValueError(f"on_error must be 'raise' or 'restart', not {on_error!r}")
+        count = min(workers, num_envs)
         self.name, self._timeout, self._restarts = name, timeout, on_error == "restart"
         self._memory = block.create_file()
         shares = np.array_split(np.arange(num_envs), max(count, 1))
@@ -300,6 +301,11 @@ class Pool:
     def _check(self) -> None:
         if not self._close.alive:
             raise HostEnvError(f"{self.name} was closed, or has failed before; make a new one")
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+        raise ValueError(f"{name} must be a whole number from {least}, below 2**31, not {value!r}")
 
 
 def _close(workers: list[Remote], memory: int) -> None:

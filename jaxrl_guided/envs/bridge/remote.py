@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 import cloudpickle
 
 from jaxrl_guided.envs.bridge.worker import DONE, HOT, Failure, Worker
+from jaxrl_guided.runtime.errors import ForeignError
+from jaxrl_guided.runtime.signals import SIGNALS
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _GRACE_SECONDS = 5.0
@@ -20,8 +23,16 @@ _START_SECONDS = 300.0
 """For all that is done once, as making the environments."""
 
 
-class HostEnvError(RuntimeError):
-    """An environment raised, its process died or hung; the message says which and how."""
+class HostEnvError(ForeignError):
+    """An environment raised, its process died or hung.
+
+    Attributes:
+      told: which and how; the message adds the environment's traceback, if there is one.
+    """
+
+    def __init__(self, told: str, trace: str = ""):
+        super().__init__(f"{told}\n{trace}" if trace else told)
+        self.told = told
 
 
 class WorkerGone(HostEnvError):
@@ -48,8 +59,8 @@ class Here:
         try:
             self._answer = getattr(self._worker, name)(*arguments)
         except Failure as error:
-            raise HostEnvError(str(error)) from error.__cause__
-        except Exception as error:
+            raise HostEnvError(*error.args) from error.__cause__
+        except (Exception, SystemExit) as error:
             raise HostEnvError(f"{name} failed: {type(error).__name__}: {error}") from error
 
     def answer(self, patience: float | None = None) -> Any:
@@ -72,18 +83,23 @@ class Process:
         self._scratch = tempfile.TemporaryDirectory(prefix="jaxrl_guided-")
         descriptors = (theirs.fileno(), memory, end)
         paths = [str(_ROOT), *(path for path in sys.path if path)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "jaxrl_guided.envs.bridge.worker", *map(str, descriptors)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=descriptors,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(paths),
-                "OMP_NUM_THREADS": "1",
-                # What a process that dies leaves there is removed by this one.
-                "TMPDIR": self._scratch.name,
-            },
-        )
+        # It inherits that signals wait, until it has handlers for them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jaxrl_guided.envs.bridge.worker", *map(str, descriptors)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=descriptors,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(paths),
+                    "OMP_NUM_THREADS": "1",
+                    # What a process that dies leaves there is removed by this one.
+                    "TMPDIR": self._scratch.name,
+                },
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         os.close(end)
         self._connection = Connection(ours.detach())
@@ -104,7 +120,8 @@ class Process:
             if not self._connection.poll(patience):
                 self._kill()
                 raise WorkerGone(
-                    f"{self._name} has not answered {self._doing} within {patience:g} s"
+                    f"{self._name} has not answered {self._doing} within {patience:g} s "
+                    "(`timeout`, for all of them together)"
                 )
             message = self._connection.recv_bytes()
         except (EOFError, OSError) as error:
@@ -113,7 +130,7 @@ class Process:
             return None
         kind, answer = cloudpickle.loads(message)
         if kind == "failure":
-            raise HostEnvError(answer)
+            raise HostEnvError(*answer)
         return answer
 
     def hang_up(self) -> None:

@@ -5,7 +5,6 @@ What it gives is checked here, where the environment's number is known. JAX-free
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +19,8 @@ Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 _MOST_RESTARTS = 3
 """Of one environment in a row; one that then still fails is broken."""
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,8 @@ def interface_of(
     """
     observation = tuple(leaves_of(env.observation_space))
     actions = leaves_of(env.action_space)
+    if not observation:
+        raise ValueError(f"observations must hold an array, not {env.observation_space}")
     if len(actions) != 1 or actions[0].path:
         raise ValueError(f"actions must be one array, not {env.action_space}")
     limit = max_steps or (env.spec.max_episode_steps if env.spec is not None else None)
@@ -202,8 +205,8 @@ class Slot:
         row = self._row
         obs, reward, terminated, truncated, info = self._env.step(action)
         reward = float(reward)
-        if not math.isfinite(reward):
-            raise ValueError(f"reward is not finite: {reward}")
+        if not abs(reward) <= _LARGEST:
+            raise ValueError(f"reward is not finite in float32: {reward}")
         self._time += 1
         self._observe("final", obs)
         row["reward"][0] = reward

@@ -5,7 +5,7 @@ JAX-free, for the workers; `env` makes the library's own spaces of the leaves.
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import gymnasium
 import numpy as np
@@ -46,18 +46,27 @@ class Leaf:
         """Writes what an environment gave, counted from zero.
 
         Raises:
-          ValueError: another shape, or a number that is not finite.
+          ValueError: another shape, or numbers that are not finite, are not whole where the space
+            says so, or lie outside of their type or of a discrete space.
         """
         array = np.asarray(value)
         if array.shape != self.shape:
-            where = f"'{self.name}' " if self.path else ""
-            raise ValueError(
-                f"observation {where}has shape {array.shape}, the space says {self.shape}"
-            )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            where = f"'{self.name}' " if self.path else ""
-            raise ValueError(f"observation {where}is not finite: {array!r}")
-        row[...] = array if self.kind == "box" else array - self.low
+            self._refuse(f"has shape {array.shape}, the space says {self.shape}")
+        if self.kind != "box":
+            if not ((self.low <= array) & (array <= self.high)).all():
+                self._refuse(f"is {array!r}, the space says {self.low} to {self.high}")
+            array = array - self.low
+        with np.errstate(over="ignore", invalid="ignore"):
+            row[...] = array
+        if row.dtype.kind == "f":
+            if not np.isfinite(row).all():
+                self._refuse(f"is not finite in {self.dtype}: {array!r}")
+        elif array.dtype != row.dtype and (row != array).any():
+            self._refuse(f"does not fit into {self.dtype}: {array!r}")
+
+    def _refuse(self, why: str) -> NoReturn:
+        where = f"'{self.name}' " if self.path else ""
+        raise ValueError(f"observation {where}{why}")
 
     def action(self, row: np.ndarray, dtype: Any) -> Any:
         """What the environment receives for an action counted from zero.

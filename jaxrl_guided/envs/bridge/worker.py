@@ -87,7 +87,7 @@ class Worker:
 
 
 class Failure(Exception):
-    """An environment raised; the message names it and holds the traceback."""
+    """An environment raised: what tells which and how, and the traceback."""
 
 
 def each(slots: Sequence[Slot], do: Callable[[Slot], None], what: str) -> None:
@@ -100,10 +100,8 @@ def each(slots: Sequence[Slot], do: Callable[[Slot], None], what: str) -> None:
         try:
             do(slot)
         except Exception as error:
-            raise Failure(
-                f"environment {slot.index} failed in {what}: {type(error).__name__}: {error}\n"
-                f"{traceback.format_exc()}"
-            ) from error
+            told = f"environment {slot.index} failed in {what}: {type(error).__name__}: {error}"
+            raise Failure(told, traceback.format_exc()) from error
 
 
 def serve(connection: Connection, memory: int) -> None:
@@ -125,8 +123,10 @@ def _answer(worker: Worker, message: bytes) -> bytes:
         hot = _REQUESTS.get(message)
         name, *arguments = (hot,) if hot else cloudpickle.loads(message)
         answer = getattr(worker, name)(*arguments)
+    except Failure as error:
+        return bytes(cloudpickle.dumps(("failure", error.args)))
     except Exception as error:
-        told = str(error) if isinstance(error, Failure) else traceback.format_exc()
+        told = f"{type(error).__name__}: {error}", traceback.format_exc()
         return bytes(cloudpickle.dumps(("failure", told)))
     return DONE if answer is None else bytes(cloudpickle.dumps(("answer", answer)))
 
@@ -155,6 +155,7 @@ def main() -> None:
     socket, memory, lifeline = map(int, sys.argv[1:])
     for signum in SIGNALS:  # to stop is the parent's business; children do not inherit a handler
         signal.signal(signum, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # as its parent has blocked them
     _end_with_parent(lifeline)
     serve(Connection(socket), memory)
 

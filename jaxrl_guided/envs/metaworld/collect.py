@@ -7,6 +7,7 @@ import concurrent.futures
 import dataclasses
 import importlib.metadata
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from jaxrl_guided.envs.metaworld.expert import expert_action
 from jaxrl_guided.envs.metaworld.instructions import instruction_set
 from jaxrl_guided.envs.metaworld.tasks import ACTION_MAP
 from jaxrl_guided.runtime import versions
+from jaxrl_guided.runtime.errors import ForeignError
 from jaxrl_guided.runtime.signals import end_with_parent
 
 Progress = Callable[[int, int], None]
@@ -91,9 +93,19 @@ def _play_all(
         yield from (_play_chunk(job, chunk) for chunk in chunks)
         return
     context = multiprocessing.get_context("spawn")  # JAX may have started here
-    executor = concurrent.futures.ProcessPoolExecutor(count, context, initializer=end_with_parent)
-    with executor as pool:
-        yield from pool.map(_play_chunk, [job] * len(chunks), chunks)
+    executor = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_begin)
+    try:
+        yield from executor.map(_play_chunk, [job] * len(chunks), chunks)
+    except concurrent.futures.process.BrokenProcessPool as error:
+        raise ForeignError(f"metaworld/{job.level}: a process that collects has died") from error
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """A process of the collection: Ctrl-C is its parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
 
 
 def _play_chunk(job: _Job, numbers: range) -> list[dict[str, np.ndarray]]:

@@ -40,6 +40,8 @@ class Counter(gymnasium.Env):
         self._time += 1
         self._sum += int(action)
         obs = self._observation() | self._do_fault()
+        if self._fault == "rich" and self._time == self._at:
+            return obs, 1e39, False, False, {}
         info = {"success": self._time >= self._end, "text": "no number"}
         return obs, float(self._sum), self._time >= self._end, False, info
 
@@ -53,7 +55,7 @@ class Counter(gymnasium.Env):
         return {"draw": np.float64(self._draw), "inner": {"sum": total}, "kind": 1 + self._time % 3}
 
     def _do_fault(self):
-        if not self._fault or self._time != self._at:
+        if self._fault in ("", "rich") or self._time != self._at:
             return {}
         if self._once is not None:
             try:

@@ -191,3 +191,13 @@ def test_any_environment_of_gymnasium_by_its_name():
     env = envs.make(f"gym/{module}", num_envs=2, workers=1, end=3)
     assert isinstance(env.observation_space, Dict)
     env.close()
+
+
+def test_episodes_can_be_longer_than_their_own_limit():
+    module = "tests.envs.bridge.registered:Counter-v0"  # 20 steps, by itself
+    env = envs.make(f"gym/{module}", num_envs=1, workers=0, max_steps=30, end=99)
+    state, _ = env.reset(jax.random.key(0))
+    for number in range(1, 31):
+        state, after = env.step(state, jnp.zeros(1, jnp.int32))
+        assert bool(after.truncated[0]) == (number == 30)
+    env.close()

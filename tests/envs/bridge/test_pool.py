@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 import time
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -237,6 +238,7 @@ def test_no_memory_is_one_error(monkeypatch):
 
 
 def test_what_cannot_be_replaced_ends_the_pool_and_leaks_nothing(monkeypatch):
+    gc.collect()
     before, descriptors = children(), len(os.listdir("/proc/self/fd"))
     pool = make(on_error="restart")
     pool.reset(np.zeros(4, np.uint32))
@@ -408,11 +410,57 @@ def test_no_process_outlives_the_parent(sent, fault):
 
 
 @pytest.mark.parametrize(
-    "options", [{"num_envs": 0}, {"workers": -1}, {"timeout": 0.0}, {"on_error": "ignore"}]
+    "options",
+    [
+        {"num_envs": 0},
+        {"workers": -1},
+        {"workers": 2.5},
+        {"timeout": 0.0},
+        {"timeout": 1e12},
+        {"timeout": "abc"},
+        {"max_steps": 10**11},
+        {"on_error": "ignore"},
+    ],
 )
 def test_bad_numbers_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         make(**options)
+
+
+def test_rewards_have_the_range_of_float32():
+    pool = make(functools.partial(hosts.Counter, "rich"), num_envs=1, workers=0)
+    pool.reset(np.zeros(1, np.uint32))
+    pool.step(np.ones(1, int))
+    with pytest.raises(HostEnvError, match=r"reward is not finite in float32: 1e\+39"):
+        pool.step(np.ones(1, int))
+
+
+def test_an_environment_that_ends_the_process_is_an_error_in_this_one_too():
+    with pytest.raises(HostEnvError, match="describe failed: SystemExit: 4"):
+        make(functools.partial(sys.exit, 4), workers=0)
+
+
+def test_observations_must_hold_something():
+    class Empty(hosts.Counter):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Dict()
+
+    with pytest.raises(
+        HostEnvError, match=r"ValueError: observations must hold an array, not Dict"
+    ):
+        make(Empty, workers=0)
+
+
+def test_an_error_tells_first_what_happened():
+    class Broken(hosts.Counter):
+        def __init__(self):
+            raise RuntimeError("no init today:\n put data in\n /somewhere")
+
+    with pytest.raises(HostEnvError) as error:
+        make(Broken)
+    assert error.value.told == "RuntimeError: no init today:\n put data in\n /somewhere"
+    assert "Traceback" in str(error.value)
 
 
 def test_a_time_limit_is_needed():

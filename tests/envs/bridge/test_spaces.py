@@ -65,3 +65,39 @@ def test_they_become_discrete_ones_that_networks_read():
     assert size == 12
     np.testing.assert_array_equal(encode(obs), [expected] * 2)
     env.close()
+
+
+def box(dtype, low=-np.inf, high=np.inf):
+    return spaces.Box(low, high, (2,), dtype)
+
+
+@pytest.mark.parametrize(
+    "space, value, message",
+    [
+        (box(np.float64), np.array([0, 1e300]), "is not finite in float32"),
+        (box(np.float32), [0.0, float("nan")], "is not finite in float32"),
+        (box(np.float32), np.array([None, 1.0]), "is not finite in float32"),
+        (box(np.int64, -(2**40), 2**40), np.array([2**33 + 12, 0]), "does not fit into int32"),
+        (box(np.uint32, 0, 2**32 - 1), np.array([2**32 - 13, 0], np.uint32), "not fit into int32"),
+        (box(np.uint8, 0, 255), np.array([0.5, 1.0]), "does not fit into uint8"),
+        (box(np.uint8, 0, 255), np.array([0, 300]), "does not fit into uint8"),
+        (many([3, 4], [1, 0]), np.array([0, 3]), r"the space says \[1 0\] to \[3 3\]"),
+    ],
+)
+def test_numbers_are_never_changed_on_their_way(space, value, message):
+    (leaf,) = leaves_of(space)
+    with pytest.raises(ValueError, match=f"observation .*{message}"):
+        leaf.fill(np.zeros(2, leaf.dtype), value)
+
+
+def test_a_discrete_number_out_of_range_is_refused():
+    (leaf,) = leaves_of(spaces.Discrete(4))
+    with pytest.raises(ValueError, match=r"observation is array\(9\), the space says 0 to 3"):
+        leaf.fill(np.zeros((), np.int32), 9)
+
+
+def test_whole_numbers_of_another_type_fit():
+    (leaf,) = leaves_of(box(np.uint8, 0, 255))
+    row = np.zeros(2, np.uint8)
+    leaf.fill(row, np.array([7.0, 255.0]))
+    assert row.tolist() == [7, 255]
