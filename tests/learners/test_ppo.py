@@ -292,7 +292,7 @@ PROBES = PPOConfig(
 )
 
 
-@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize("continuous", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_probes_are_learned(continuous):
     """The seven that need no memory, and an eighth member of the population that may not learn."""
     env = make_probe("joint", 16, continuous)

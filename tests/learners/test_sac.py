@@ -70,8 +70,15 @@ PROBES = SACConfig(
 )
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize(
+    "continuous, n_step",
+    [
+        (False, 3),
+        (True, 1),
+        pytest.param(False, 1, marks=pytest.mark.slow),
+        pytest.param(True, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_probes_are_learned(continuous, n_step):
     """All but recall; with a temperature near 0 values are those of the hard problem."""
     config = dataclasses.replace(PROBES, n_step=n_step)
