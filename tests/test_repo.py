@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from jaxrl_guided.lago.presets import DEMO, FULL, PRESETS
-from jaxrl_guided.lago.tuning import TRIALS
+from jaxrl_guided.lago.presets import DEMO, FULL, METAWORLD, PRESETS
+from jaxrl_guided.lago.tuning import METAWORLD_TRIALS, TRIALS
 from jaxrl_guided.runtime import config as config_lib
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -85,17 +85,24 @@ def configurations():
     return found
 
 
-def test_the_presets_hold_what_the_trials_have_chosen():
+@pytest.mark.parametrize(
+    "grid, trials, preset, arms",
+    [
+        ("lago_tune", TRIALS, FULL, {"ppo", "lago", "bc"}),
+        ("lago_metaworld_tune", METAWORLD_TRIALS, METAWORLD, {"ppo", "lago"}),
+    ],
+)
+def test_the_presets_hold_what_the_trials_have_chosen(grid, trials, preset, arms):
     """PPO has the best of its trials; the others one that is as good, within the interval."""
-    record = json.loads((ROOT / "benchmarks/results/lago_tune.json").read_text())
+    record = json.loads((ROOT / f"benchmarks/results/{grid}.json").read_text())
     shown = {name: re.findall(r"[\d.]+", success) for name, success, *_ in record["rows"]}
-    assert set(shown) == set(TRIALS)
+    assert set(shown) == set(trials)
     for arm, best in record["best"].items():
-        settings = FULL.settings(arm)
-        place = {"seeds": settings.seeds, "judge_levels": settings.judge_levels}
+        settings = preset.settings(arm)
+        place = {name: getattr(settings, name) for name in ("seeds", "judge_levels", "eval")}
         (ours,) = (
             name
-            for name, trial in TRIALS.items()
+            for name, trial in trials.items()
             if dataclasses.replace(trial, **place).used() == settings.used()
         )
         if arm == "ppo":
@@ -103,7 +110,10 @@ def test_the_presets_hold_what_the_trials_have_chosen():
         else:
             low, mean = float(shown[best][1]), float(shown[ours][0])
             assert mean >= low, (ours, best)
-    assert set(record["best"]) == {"ppo", "lago", "bc"}
+    assert set(record["best"]) == arms
+
+
+def test_the_demo_has_the_settings_of_the_reported_experiment():
     assert DEMO.alone == FULL.alone
     for part in ("network", "guidance", "feature_components", "feature_scale"):
         assert getattr(DEMO.online, part) == getattr(FULL.online, part)
