@@ -26,15 +26,16 @@ def run() -> None:
     """Collects, saves and says how well the expert did."""
     _CONFIG.prefer(FIRST_PRESETS[_ENV.value])
     settings = _CONFIG.build()
-    if (family := PRESETS[_CONFIG.preset].online.env) != _ENV.value:
+    family = PRESETS[_CONFIG.preset].online.env
+    if _ENV.present and family != _ENV.value:
         raise UserError(f"--preset={_CONFIG.preset} is of {family}, but --env={_ENV.value}")
     with validation():
-        check_level(_ENV.value, settings.level)
+        check_level(family, settings.level)
     files.check_new(_OUT.value, "out")
-    horizon = _HORIZON.value or FAMILIES[_ENV.value].horizon
+    horizon = _HORIZON.value or FAMILIES[family].horizon
     with validation():
-        make(f"{_ENV.value}/{settings.level}", horizon=horizon).close()
-    episodes = collect_data(settings, horizon, _OUT.value, _ENV.value)
+        make(f"{family}/{settings.level}", horizon=horizon).close()
+    episodes = collect_data(settings, horizon, _OUT.value, family)
     meta = episodes.metadata
     print(
         f"{meta['env']}: {episodes.num_episodes:,} episodes, {episodes.num_steps:,} steps, "

@@ -1,5 +1,7 @@
 """Draws one episode of CLEVR-Robot or Meta-World: a GIF that moves and a PNG strip of its steps.
 
+Both show where things are, Meta-World from above and from the right; they are no camera's pictures.
+
     python -m experiments.render --env=clevr/real --policy=expert --seed=3 --out=pictures
     python -m experiments.render --env=clevr/real --run=runs/lago --out=pictures
     python -m experiments.render --env=metaworld/door-open --out=pictures

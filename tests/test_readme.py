@@ -66,6 +66,12 @@ def test_the_guided_example_comes_near_to_the_prior():
     assert kl[-1] < 0.8 * kl[0]
 
 
+@pytest.mark.slow
+def test_the_example_of_host_environments_trains():
+    *_, hosted, _ = examples()
+    assert run(f"{hosted}print(state.iteration.tolist())") == ["[20]"]
+
+
 def test_the_example_of_an_own_environment_is_a_good_one():
     *_, own = examples()
     program = own + "from tests.envs import conformance\nconformance.check(env)\nprint(env.name)"
@@ -75,7 +81,7 @@ def test_the_example_of_an_own_environment_is_a_good_one():
 def test_the_example_of_a_finished_run_plays_its_policy(tmp_path):
     with RunDir(tmp_path / "run", SMOKE) as run_dir:
         run_job(prepare(SMOKE, 2), run_dir, StopFlag())
-    _, _, again, _ = examples()
+    _, _, again, *_ = examples()
     # Its greedy policy falls at once (9.75 steps); those of other seeds do not (76.5).
     (mean,) = run(again.replace("runs/cartpole", str(tmp_path / "run")))
     assert 8 <= float(mean) <= 15

@@ -164,7 +164,7 @@ class OnlineConfig:
     Attributes:
       env: environment family, `clevr` or `metaworld`.
       level: trained on, and evaluated on: `real`, `rephrase`, `easy` or `hard`, or a part of them,
-        as `real-heldout` or `hard-sort`.
+        as `real-heldout` or `hard-sort`, of Meta-World a task, as `reach` or `rephrase-reach`.
       reward: `goal`, or `distance` on CLEVR-Robot.
       arm: `random`, `bc`, `prior`, `ppo`, `ppo_10x`, `ppo_same`, `ppo_bc`, `kickstart`, `lago`,
         `gated`, `sac` or `lago_sac`.

@@ -49,7 +49,8 @@ class TrainConfig:
 
     Attributes:
       env: name in the registry, as `gymnax/CartPole-v1`.
-      options: of the environment, as `NAME=VALUE`.
+      options: of the environment, as `NAME=VALUE`, separated by commas; a list is written as in
+        Python, `NAME=["A","B"]`, all of it in quotes for the shell.
       seeds: run side by side in one program.
       algorithm: `ppo`, which uses `network` and `ppo`, or `sac`, which uses `soft` and `sac`.
       network, ppo, soft, sac, evaluation: the parts.

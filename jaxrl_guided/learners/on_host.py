@@ -31,7 +31,10 @@ Stepper = Callable[[int, PyTree, PyTree, PyTree, PyTree], tuple[PyTree, PyTree, 
 
 
 def make_chunk_on_host(env: VectorEnv, learner: PPO | SAC, max_iterations: int = 256) -> Chunk:
-    """What `make_chunk` gives for environments in JAX; `frozen` are the update's last arguments."""
+    """What `make_chunk` gives for environments in JAX, of states with an axis of members.
+
+    `frozen` are the update's last arguments, a tuple; None for none.
+    """
     assert env.host is not None
     host, parts = env.host, learner.interaction
 
@@ -61,7 +64,8 @@ def make_chunk_on_host(env: VectorEnv, learner: PPO | SAC, max_iterations: int =
         return (carry, row + 1), rows
 
     def end(state: Any, env_state: PyTree, carry: PyTree, rows: PyTree, frozen: PyTree) -> Any:
-        return learner.update(*parts.end(state, env_state, carry[0], rows), *frozen)
+        more = () if frozen is None else frozen
+        return learner.update(*parts.end(state, env_state, carry[0], rows), *more)
 
     begin_all = jax.jit(jax.vmap(begin))
     end_all = jax.jit(jax.vmap(end, in_axes=(0, 0, 0, 0, None)), donate_argnums=0)

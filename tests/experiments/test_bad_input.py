@@ -95,6 +95,11 @@ CASES = [
     # Unknown names.
     ([*COLLECT, "--env=mars"], r"--env=mars.*clevr"),
     ([*COLLECT, "--config.level=medium"], r"unknown 'clevr/medium'; choose one of clevr/real"),
+    ([*COLLECT, "--env=metaworld"], r"--preset=smoke is of clevr, but --env=metaworld"),
+    (
+        ["collect", "--preset=metaworld", "--out=new", "--config.level=x"],
+        r"unknown 'metaworld/x'",
+    ),
     ([*COLLECT, "--preset=huge"], r"preset.*demo, smoke, full|preset.*demo\|smoke\|full"),
     ([*COLLECT, "--config.episode=3"], r"Unknown command line flag 'config.episode'"),
     ([*PPO, "--config.env=mars"], r"unknown 'mars/real'"),

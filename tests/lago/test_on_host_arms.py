@@ -108,7 +108,14 @@ def test_random_actions_differ_by_seed_alone():
 
 
 @pytest.mark.parametrize(
-    "arm, steps", [("ppo_bc", 128), ("lago", 128), ("sac", 64), ("lago_sac", 64), ("gated", 128)]
+    "arm, steps",
+    [
+        ("lago", 128),
+        *(
+            pytest.param(arm, steps, marks=pytest.mark.slow)
+            for arm, steps in (("ppo_bc", 128), ("sac", 64), ("lago_sac", 64), ("gated", 128))
+        ),
+    ],
 )
 def test_a_stopped_run_goes_on_exactly(arm, steps, prior, tmp_path, monkeypatch):
     monkeypatch.setattr(gate, "choose", lambda ours, theirs: np.array([True, False]))

@@ -58,10 +58,11 @@ def sac_on(env):
 @pytest.mark.parametrize(
     "num_envs, iterations, on",
     [
-        (4, 6, functools.partial(ppo_on, gru=4)),
-        (2, 30, sac_on),
+        pytest.param(
+            4, 6, functools.partial(ppo_on, gru=4), id="ppo with memory", marks=pytest.mark.slow
+        ),
+        pytest.param(2, 30, sac_on, id="sac"),
     ],
-    ids=["ppo with memory", "sac"],
 )
 def test_same_numbers_as_by_callbacks(num_envs, iterations, on, environments):
     def run(make_one):
@@ -155,6 +156,7 @@ def test_more_episodes_than_environments(tmp_path):
     assert all(5 < value <= 20 for value in result["final"]["return"])
 
 
+@pytest.mark.slow
 def test_sweep(tmp_path):
     config = SweepConfig(HOST, ("learning_rate=1e-3,1e-9",))
     with open_run(tmp_path, "sweep", config) as run:

@@ -121,7 +121,7 @@ RECALL = PPOConfig(
 )
 
 
-@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize("continuous", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_was_seen_is_recalled_with_memory_and_not_without(continuous):
     env = make_probe("recall", 32, continuous)
     for gru in (8, 0):

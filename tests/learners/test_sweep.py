@@ -40,6 +40,7 @@ def test_members_of_a_point_are_its_seeds():
     np.testing.assert_array_equal(returns_of(TWO, values[0])[3], [6, 7])
 
 
+@pytest.mark.slow
 def test_a_point_with_the_presets_values_is_the_run_without_a_sweep(tmp_path):
     config = SweepConfig(SMOKE, ("learning_rate=0.05,5e-4",))
     with RunDir(tmp_path / "alone", SMOKE) as run:

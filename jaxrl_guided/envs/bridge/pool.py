@@ -95,6 +95,8 @@ class Pool:
             _check_whole("max_steps", max_steps, 1)
         if not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST:
             raise ValueError(f"timeout must be above 0 and at most {_LONGEST:,} s, not {timeout!r}")
+        if isinstance(info, str):
+            raise ValueError(f'info must be a list of names, as ["{info}"], not {info!r}')
         if on_error not in get_args(OnError):
             raise ValueError(f"on_error must be 'raise' or 'restart', not {on_error!r}")
         count = min(workers, num_envs)

@@ -215,7 +215,10 @@ class Slot:
         row["truncated"][0] = truncated and not terminated
         row["restarted"][0] = False
         for name in self._interface.info:
-            row[f"info:{name}"][0] = float(info.get(name, 0.0))
+            try:
+                row[f"info:{name}"][0] = float(info.get(name, 0.0))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"info '{name}' is not a number: {info[name]!r}") from error
 
     @property
     def _done(self) -> bool:

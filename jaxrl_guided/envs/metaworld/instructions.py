@@ -58,6 +58,8 @@ class InstructionSet:
         Raises:
           ValueError: a task that the level does not have.
         """
+        if isinstance(tasks, str):
+            raise ValueError(f'tasks must be a list of names, as ["{tasks}"], not {tasks!r}')
         known = tuple(dict.fromkeys(self.tasks))
         if not set(tasks) <= set(known):
             raise ValueError(

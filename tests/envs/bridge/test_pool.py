@@ -419,6 +419,7 @@ def test_no_process_outlives_the_parent(sent, fault):
         {"timeout": 1e12},
         {"timeout": "abc"},
         {"max_steps": 10**11},
+        {"info": "success"},
         {"on_error": "ignore"},
     ],
 )
@@ -438,6 +439,13 @@ def test_rewards_have_the_range_of_float32():
 def test_an_environment_that_ends_the_process_is_an_error_in_this_one_too():
     with pytest.raises(HostEnvError, match="describe failed: SystemExit: 4"):
         make(functools.partial(sys.exit, 4), workers=0)
+
+
+def test_info_that_is_no_number_is_named():
+    pool = make(workers=0, info=("text",))
+    pool.reset(np.zeros(4, np.uint32))
+    with pytest.raises(HostEnvError, match="info 'text' is not a number: 'no number'"):
+        pool.step(np.zeros(4, int))
 
 
 def test_observations_must_hold_something():

@@ -265,6 +265,7 @@ def test_entities_beside_are_turned_as_meta_world_has_them(entity, name):
     [
         ({"level": "medium"}, "level: unknown 'medium'; choose one of real, rephrase, easy, hard"),
         ({"level": "easy", "tasks": ("reach",)}, "tasks: must be out of reach-wall, .*not reach"),
+        ({"level": "real", "tasks": "reach"}, "tasks must be a list of names, as .*not 'reach'"),
         ({"level": "real", "horizon": 0}, "horizon: must be within 1 … 500, got 0"),
         ({"level": "real", "horizon": 501}, "horizon: must be within 1 … 500, got 501"),
     ],
