@@ -266,10 +266,10 @@ class Pool:
 
     def _replace(self, number: int, error: WorkerGone) -> None:
         """A new process in place of one that is gone, unless that ends the work."""
+        if not self._restarts:
+            raise error
+        rows = self._starts[number][1]
         for _ in range(_MOST_STARTS):
-            if not self._restarts:
-                raise error
-            rows = self._starts[number][1]
             for name, known in self._known.items():
                 self._views["obs"][name][rows] = known[rows]
             try:
