@@ -298,12 +298,12 @@ def tasks() -> list[common.Row]:
 
     horizon = 100
     actions = np.random.default_rng(0).uniform(-1, 1, (horizon, 4)).astype(np.float32)
-    names = [f"{name}-v3" for name in CATEGORIES["real"]]
-    ours = [MetaWorldEnv(name.removesuffix("-v3"), distractor=False) for name in names]
+    names = CATEGORIES["real"]
+    ours = [MetaWorldEnv(name, distractor=False) for name in names]
     theirs = []
     for name in names:
-        of_task = MT1(name)
-        env = of_task.train_classes[name]()
+        of_task = MT1(f"{name}-v3")
+        env = of_task.train_classes[f"{name}-v3"]()
         env.set_task(of_task.train_tasks[0])
         theirs.append(env)
 

@@ -164,7 +164,9 @@ def run(name: str) -> None:
     if _TABLE_ONLY.value:
         ran = (_CORES, _ONLY, _MAX_MINUTES, _PRIOR, _DATA, _WORK)
         _refuse("--table_only", "runs nothing and reads", ran)
-    done = None if _TABLE_ONLY.value else _run_cells(name, wanted, results)
+    done = (
+        None if _TABLE_ONLY.value else _run_cells(chosen, wanted, Path(_WORK.value) / name, results)
+    )
     if done is None or any((results / f"{cell}.json").exists() for cell in wanted):
         for title, record in chosen.tables(name, wanted, results).items():
             files.write_json(RESULTS / f"{title}.json", record)
@@ -182,15 +184,14 @@ def _refuse(what: str, reads: str, given: Sequence[flags.FlagHolder[Any]]) -> No
             raise UserError(f"{what} {reads} no --{flag.name}; leave it out")
 
 
-def _run_cells(name: str, wanted: Wanted, results: Path) -> GridReport:
+def _run_cells(chosen: Grid, wanted: Wanted, work: Path, results: Path) -> GridReport:
     """Runs the unfinished cells that --only names."""
-    chosen = GRIDS[name]
     cells.matching(list(wanted), _ONLY.value)
     cells.check_minutes(_MAX_MINUTES.value)
     reads = {"prior": _PRIOR.value or chosen.prior, "data": _DATA.value or chosen.data}
     done = chosen.run(
         wanted,
-        Path(_WORK.value) / name,
+        work,
         results,
         **{what: path for what, path in reads.items() if path is not None},
         cores=_CORES.value or len(versions.cores()),
