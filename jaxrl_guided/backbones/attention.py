@@ -55,12 +55,24 @@ def keys_part(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array)
       keys, values: `[N, S, K, h]`.
       mask: `bool[N, T, S]`, True where a query may read a key.
     """
+    return _softmax_part(q, keys, values, mask, heads=2)
+
+
+def cache_part(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> Part:
+    """`keys_part` of keys and values `[N, K, S, h]`, which a product reads without a copy."""
+    return _softmax_part(q, keys, values, mask, heads=1)
+
+
+def _softmax_part(
+    q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, heads: int
+) -> Part:
+    """`heads` is the axis of the heads in keys and values, 1 or 2; the other one is S."""
     # Written out, because einsum may swap the operands, which copies the scores transposed.
-    score = _batched_dot(q, keys, (4, 3), (0, 2), (0, 2))  # [N, K, T, R, S]
+    score = _batched_dot(q, keys, (4, 3), (0, 2), (0, heads))  # [N, K, T, R, S]
     score = jnp.where(mask[:, None, :, None], score, _MASKED)
     top = lax.stop_gradient(score.max(-1))
     weight = jnp.exp(score - top[..., None])
-    value = _batched_dot(weight.astype(values.dtype), values, (4, 1), (0, 1), (0, 2))
+    value = _batched_dot(weight.astype(values.dtype), values, (4, 3 - heads), (0, 1), (0, heads))
     return Part._make(jnp.swapaxes(x, 1, 2) for x in (top, weight.sum(-1), value))
 
 

@@ -21,14 +21,20 @@ class Cache:
     """Keys and values of the tokens read so far; callers donate it.
 
     Attributes:
-      keys, values: `[L, B, S, K, head_dim]`.
+      keys, values: of each of the L layers `[B, K, S, head_dim]`: arrays of their own, which a
+        loop over tokens writes in place.
       length: `i32[B]`, valid entries of each row; new tokens are written from here on.
         Tokens beyond S are not stored: callers compare `length` with S.
     """
 
-    keys: jax.Array
-    values: jax.Array
+    keys: tuple[jax.Array, ...]
+    values: tuple[jax.Array, ...]
     length: jax.Array
+
+    @property
+    def size(self) -> int:
+        """S, the most tokens of a row."""
+        return self.keys[0].shape[2]
 
 
 @struct.dataclass
@@ -66,8 +72,11 @@ def init_cache(
     config: BackboneConfig, rows: int, size: int, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> Cache:
     """An empty cache for `rows` sequences of up to `size` tokens."""
-    shape = (config.num_layers, rows, size, config.num_kv_heads, config.head_dim)
-    return Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(rows, jnp.int32))
+    shape = (rows, config.num_kv_heads, size, config.head_dim)
+    keys, values = (
+        tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers)) for _ in range(2)
+    )
+    return Cache(keys, values, jnp.zeros(rows, jnp.int32))
 
 
 def apply(
@@ -81,6 +90,7 @@ def apply(
     lora_scale: float = 1.0,
     prefix: Prefix | None = None,
     cache: Cache | None = None,
+    rows: jax.Array | None = None,
     window: int | None = None,
     remat: bool = False,
     compute_dtype: jax.typing.DTypeLike = jnp.float32,
@@ -92,7 +102,7 @@ def apply(
 
     Args:
       config: shape of the decoder.
-      params: its parameters.
+      params: its parameters; with a cache, its layers may be a tuple (`params.unstack`).
       x: `[B, T, D]` embeddings: of tokens (`embed`), or of anything projected to D numbers.
       positions: `i32[B, T]` rotary positions.
       segment_ids: `i32[B, T]`; tokens read equal ids only. 0 is padding, which reads itself only
@@ -101,6 +111,8 @@ def apply(
       lora_scale: α / r.
       prefix: shared texts.
       cache: tokens read before; new tokens are appended to it.
+      rows: `i32[B]`, distinct: which rows of the cache these are; one that it does not have is
+        padding. None: they are all of them in order.
       window: w, static: tokens read only the last w tokens (of their segment) and themselves, at
         cost O(T · w), in blocks (`attention.block_sizes`); w = 0 is itself and the prefix. Not
         together with a cache.
@@ -124,10 +136,11 @@ def apply(
         segment_ids = jnp.ones(positions.shape, jnp.int32)
     adapters = _Adapters(lora or {}, lora_scale)
     options = _Options(window, remat, compute_dtype)
-    hidden, cache, _ = _forward(
-        config, params, x, positions, segment_ids, adapters, prefix, cache, options
+    slots = None if cache is None else _cache_slots(cache, rows, segment_ids != 0)
+    hidden, kept = _forward(
+        config, params, x, positions, segment_ids, adapters, prefix, slots, options
     )
-    return hidden, cache
+    return hidden, kept if slots is None else _with_entries(slots, kept)
 
 
 def prefix_from_embeddings(
@@ -155,9 +168,7 @@ def prefix_from_embeddings(
     valid = (positions < length[:, None]).astype(jnp.int32)
     adapters = _Adapters(lora or {}, lora_scale)
     options = _Options(None, remat, compute_dtype, collect=True)
-    _, _, (keys, values) = _forward(
-        config, params, x, positions, valid, adapters, None, None, options
-    )
+    _, (keys, values) = _forward(config, params, x, positions, valid, adapters, None, None, options)
     return Prefix(keys, values, length, jnp.arange(texts)[:, None])
 
 
@@ -226,49 +237,77 @@ def _forward(
     segment_ids: jax.Array,
     adapters: _Adapters,
     prefix: Prefix | None,
-    cache: Cache | None,
+    slots: "_Slots | None",
     options: _Options,
-) -> tuple[jax.Array, Cache | None, Any]:
-    """All layers: hidden states, cache, and with `collect` every layer's keys and values."""
+) -> tuple[jax.Array, Any]:
+    """All layers: hidden states, and what the layers keep.
+
+    That is their part of the cache, or with `collect` their keys and values, or nothing.
+    """
     dtype, valid = options.compute_dtype, segment_ids != 0
     cos, sin = rope.phases(config, positions)
-    read_own = _self_attention(segment_ids, options.window) if cache is None else None
+    read_own = _self_attention(segment_ids, options.window) if slots is None else None
     read_prefix = None if prefix is None else _prefix_attention(prefix, valid)
-    slots = None if cache is None else _cache_slots(cache, valid)
 
-    def layer(carry: tuple[jax.Array, Any], xs: tuple[Any, ...]) -> tuple[Any, Any]:
-        (h, stored), (number, weights, lora, table) = carry, xs
+    def layer(h: jax.Array, xs: Params) -> tuple[jax.Array, Any]:
+        weights, lora = xs["weights"], xs["lora"]
 
         def dense(name: str, y: jax.Array) -> jax.Array:
             return _linear(y, weights[name], lora.get(name), adapters.scale, dtype)
 
         y = rms_norm(h, weights["attn_norm"], config.norm_eps).astype(dtype)
         q, k, v = _heads(config, weights, dense("q", y), dense("k", y), dense("v", y), cos, sin)
-        parts = []
+        kept, parts = ((k, v) if options.collect else None), []
         if read_own is not None:
             parts.append(read_own(q, k, v))
         if slots is not None:
-            stored = _store(stored, number, slots, k, v)
-            seen = stored[0][number], stored[1][number]
-            parts.append(attention.keys_part(q, *seen, slots.readable))
+            kept = _store(xs["stored"], slots, k, v)
+            keys, values = _rows_of(kept, slots)
+            parts.append(attention.cache_part(q, keys, values, slots.readable))
         if read_prefix is not None:
-            parts.append(read_prefix(q, *table))
+            parts.append(read_prefix(q, xs["table"]["keys"], xs["table"]["values"]))
         mixed = attention.merge(*parts).astype(dtype)
         h = h + dense("o", mixed.reshape(*positions.shape, -1))
         y = rms_norm(h, weights["mlp_norm"], config.norm_eps).astype(dtype)
         h = h + dense("down", jax.nn.silu(dense("gate", y)) * dense("up", y))
-        return (h, stored), ((k, v) if options.collect else None)
+        return h, kept
 
-    table = None if prefix is None else (prefix.keys, prefix.values)
-    stored: Any = None if cache is None else (cache.keys, cache.values)
-    xs = (jnp.arange(config.num_layers), params["layers"], adapters.tree, table)
+    xs = {"weights": params["layers"], "lora": adapters.tree}
+    if prefix is not None:
+        xs["table"] = {"keys": prefix.keys, "values": prefix.values}
+    if slots is not None:
+        xs["stored"] = {"keys": slots.cache.keys, "values": slots.cache.values}
+    each_layer = _scanned if slots is None else _unrolled
     body = jax.checkpoint(layer) if options.remat else layer
-    (h, stored), collected = lax.scan(body, (x.astype(dtype), stored), xs)
-    hidden = rms_norm(h, params["final_norm"], config.norm_eps)
-    if cache is None:
-        return hidden, None, collected
-    length = cache.length + valid.sum(1, dtype=jnp.int32)
-    return hidden, Cache(keys=stored[0], values=stored[1], length=length), collected
+    h, kept = each_layer(body, x.astype(dtype), xs, config.num_layers)
+    return rms_norm(h, params["final_norm"], config.norm_eps), kept
+
+
+def _scanned(
+    body: Callable[..., Any], h: jax.Array, xs: Params, layers: int
+) -> tuple[jax.Array, Any]:
+    """Layers stacked on leading axes: one body is compiled, whatever their number."""
+    return lax.scan(body, h, xs, length=layers)
+
+
+def _unrolled(
+    body: Callable[..., Any], h: jax.Array, xs: Params, layers: int
+) -> tuple[jax.Array, Any]:
+    """One after the other: a scan would copy each layer's weights and cache before it reads them.
+
+    Returns:
+      `h`, and what the layers keep as a tuple for each of its entries.
+    """
+    kept = []
+    for number in range(layers):
+        h, entry = body(h, _of_layer(xs, number))
+        kept.append(entry)
+    return h, tuple(zip(*kept, strict=True))
+
+
+def _of_layer(tree: Any, number: int) -> Any:
+    """One layer: of a stacked array its part, of a tuple its entry."""
+    return jax.tree.map(lambda x: x[number], tree, is_leaf=lambda x: isinstance(x, tuple))
 
 
 def _dot(x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -335,28 +374,43 @@ def _prefix_attention(prefix: Prefix, valid: jax.Array) -> Callable[..., attenti
 
 
 class _Slots(NamedTuple):
+    cache: Cache
+    rows: jax.Array | None  # i32[B]: rows of the cache; None: all in order
     entry: jax.Array  # i32[B, T]: where a token is written; S (nowhere) for padding
     readable: jax.Array  # bool[B, T, S]: what a token reads
+    length: jax.Array  # i32[B]: entries after the tokens
 
 
-def _cache_slots(cache: Cache, valid: jax.Array) -> _Slots:
-    size = cache.keys.shape[2]
-    entry = cache.length[:, None] + jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1
-    readable = (jnp.arange(size) <= entry[..., None]) & valid[..., None]
-    return _Slots(jnp.where(valid, entry, size), readable)
+def _cache_slots(cache: Cache, rows: jax.Array | None, valid: jax.Array) -> _Slots:
+    before = cache.length if rows is None else cache.length[rows]
+    entry = before[:, None] + jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1
+    readable = (jnp.arange(cache.size) <= entry[..., None]) & valid[..., None]
+    length = before + valid.sum(1, dtype=jnp.int32)
+    return _Slots(cache, rows, jnp.where(valid, entry, cache.size), readable, length)
+
+
+def _with_entries(slots: _Slots, kept: tuple[tuple[jax.Array, ...], ...]) -> Cache:
+    keys, values = kept
+    length = slots.length
+    if slots.rows is not None:
+        length = slots.cache.length.at[slots.rows].set(length, mode="drop")
+    return Cache(keys, values, length)
 
 
 def _store(
-    stored: tuple[jax.Array, jax.Array],
-    layer: jax.Array,
-    slots: _Slots,
-    keys: jax.Array,
-    values: jax.Array,
+    stored: Params, slots: _Slots, keys: jax.Array, values: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Writes one layer's new keys and values in place; what has no slot is dropped."""
-    rows = jnp.arange(keys.shape[0])[:, None]
-    old_keys, old_values = stored
+    """Writes a layer's new keys and values in place; what has no slot is dropped."""
+    rows = jnp.arange(keys.shape[0]) if slots.rows is None else slots.rows
+    at = rows[:, None], slice(None), slots.entry
+    old_keys, old_values = stored["keys"], stored["values"]
     return (
-        old_keys.at[layer, rows, slots.entry].set(keys.astype(old_keys.dtype), mode="drop"),
-        old_values.at[layer, rows, slots.entry].set(values.astype(old_values.dtype), mode="drop"),
+        old_keys.at[at].set(keys.astype(old_keys.dtype), mode="drop"),
+        old_values.at[at].set(values.astype(old_values.dtype), mode="drop"),
     )
+
+
+def _rows_of(stored: tuple[jax.Array, jax.Array], slots: _Slots) -> tuple[jax.Array, jax.Array]:
+    """A layer's keys and values of the rows in question."""
+    keys, values = stored
+    return stored if slots.rows is None else (keys[slots.rows], values[slots.rows])

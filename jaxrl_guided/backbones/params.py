@@ -99,6 +99,17 @@ def truncate(
     return dataclasses.replace(config, num_layers=num_layers), {**params, "layers": layers}
 
 
+def unstack(params: Params) -> Params:
+    """The same parameters with a tuple of layers, as loops over tokens read them (`decoder.apply`).
+
+    Arrays are copied; call it once for weights that do not change.
+    """
+    stacked = params["layers"]
+    count = jax.tree.leaves(stacked)[0].shape[0]
+    layers = tuple(jax.tree.map(lambda x: x[i], stacked) for i in range(count))
+    return {**params, "layers": layers}
+
+
 def check_layers(config: BackboneConfig, num_layers: int) -> None:
     """Raises BackboneError unless the decoder has so many layers."""
     if not 1 <= num_layers <= config.num_layers:

@@ -50,6 +50,19 @@ class Tokenizer:
         """Text of one unpadded sequence `i32[P]`, special tokens included."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
+    def token_bytes(self) -> list[bytes]:
+        """UTF-8 bytes that each id adds to a text; none for special tokens and unused ids.
+
+        Exact for byte-level tokenizers. Of others, "▁" is read as a blank and `<0x0A>` as a byte.
+        """
+        texts = [b""] * self.vocab_size
+        level = _BYTE_OF if isinstance(self.backend.decoder, decoders.ByteLevel) else None
+        for token, index in self.backend.get_vocab(with_added_tokens=False).items():
+            texts[index] = _bytes_of(token, level)
+        for index, added in self.backend.get_added_tokens_decoder().items():
+            texts[index] = b"" if added.special else added.content.encode()
+        return texts
+
 
 def read_tokenizer(path: epath.Path, max_length: int | None = None) -> Tokenizer:
     """Reads a `tokenizer.json`; padding is switched off, truncation is only by `max_length`.
@@ -116,6 +129,30 @@ def nano_tokenizer() -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.add_special_tokens(list(NANO_SPECIALS))
     return Tokenizer(backend)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for.
+
+    Printable characters of Latin-1 stand for themselves, the other bytes in their order for the
+    characters from 256 on.
+    """
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _bytes_of(token: str, level: Mapping[str, int] | None) -> bytes:
+    if level is not None and all(character in level for character in token):
+        return bytes(level[character] for character in token)
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
 
 
 def _whole(token: str) -> tokenizers.AddedToken:

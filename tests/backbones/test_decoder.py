@@ -12,7 +12,8 @@ from jax.extend import core as jex_core
 
 from jaxrl_guided.backbones import attention, decoder, hf, rope
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError, RopeScaling
-from jaxrl_guided.backbones.params import init_params, param_shapes, truncate
+from jaxrl_guided.backbones.lora import LoraConfig, init_lora
+from jaxrl_guided.backbones.params import init_params, param_shapes, truncate, unstack
 from jaxrl_guided.backbones.presets import PRESETS
 
 GOLDENS = sorted((Path(__file__).parents[1] / "goldens").glob("decoder_*.npz"))
@@ -164,8 +165,40 @@ def test_full_cache_keeps_its_entries():
     x = embedded(tokens_of(1, 5))
     _, cache = apply(CONFIG, PARAMS, x[:, :4], steps(1, 4), cache=decoder.init_cache(CONFIG, 1, 4))
     _, after = apply(CONFIG, PARAMS, x[:, 4:], steps(1, 1, 4), cache=cache)
-    assert np.array_equal(after.keys, cache.keys)
+    for kept, before in zip(after.keys + after.values, cache.keys + cache.values, strict=True):
+        assert np.array_equal(kept, before)
     assert after.length.tolist() == [5]
+
+
+def test_layers_apart_give_the_same_bits():
+    x, cache = embedded(tokens_of(2, 4)), decoder.init_cache(CONFIG, 2, 4)
+    lora = init_lora(CONFIG, LoraConfig(rank=2), jax.random.key(5))
+    lora = jax.tree.map(lambda w: w + 0.1, lora)
+    apart = unstack(PARAMS)
+    assert isinstance(apart["layers"], tuple)
+    for expected, ours in zip(
+        apply(CONFIG, PARAMS, x, steps(2, 4), cache=cache, lora=lora),
+        apply(CONFIG, apart, x, steps(2, 4), cache=cache, lora=lora),
+        strict=True,
+    ):
+        jax.tree.map(np.testing.assert_array_equal, ours, expected)
+
+
+def test_chosen_rows_of_a_cache_leave_the_others():
+    x = embedded(tokens_of(4, 6))
+    full = run(x)
+    _, cache = apply(CONFIG, PARAMS, x[:, :3], steps(4, 3), cache=decoder.init_cache(CONFIG, 4, 6))
+    rows = jnp.array([2, 0, 4])  # there is no row 4: padding
+    new = x[jnp.array([2, 0, 1]), 3:5]
+    hidden, after = apply(CONFIG, PARAMS, new, steps(3, 2, 3), cache=cache, rows=rows)
+    close(hidden[:2], full[rows[:2], 3:5])
+    assert after.length.tolist() == [5, 3, 5, 3]
+    for kept, before in zip(after.keys + after.values, cache.keys + cache.values, strict=True):
+        assert np.array_equal(kept[jnp.array([1, 3])], before[jnp.array([1, 3])])
+        assert np.array_equal(kept[:, :, :3], before[:, :, :3])
+        assert not kept[:, :, 5:].any()
+    hidden, _ = apply(CONFIG, PARAMS, x[:, 5:], steps(4, 1, 5), cache=after)
+    close(hidden[jnp.array([0, 2]), 0], full[jnp.array([0, 2]), 5])
 
 
 @pytest.mark.parametrize("tokens,window", [(15, 4), (150, 40)])
@@ -270,8 +303,8 @@ def test_prefix_table_is_what_a_fresh_cache_holds():
     )
     prefix = table_of(CONFIG, PARAMS, tokens, length, chunk=2)
     shown = np.asarray(ids, bool)
-    close(prefix.keys[:, shown], cache.keys[:, shown])
-    close(prefix.values[:, shown], cache.values[:, shown])
+    for ours, stored in [(prefix.keys, cache.keys), (prefix.values, cache.values)]:
+        close(ours[:, shown], jnp.stack(stored).swapaxes(2, 3)[:, shown])
     assert np.array_equal(prefix.length, cache.length)
 
 
