@@ -8,33 +8,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
 
-from jaxrl_guided.backbones import attention, rope
+from jaxrl_guided.backbones import attention, kv_cache, rope
 from jaxrl_guided.backbones.config import BackboneConfig
-from jaxrl_guided.backbones.params import Params
-
-
-@struct.dataclass
-class Cache:
-    """Keys and values of the tokens read so far; callers donate it.
-
-    Attributes:
-      keys, values: of each of the L layers `[B, K, S, head_dim]`: arrays of their own, which a
-        loop over tokens writes in place.
-      length: `i32[B]`, valid entries of each row; new tokens are written from here on.
-        Tokens beyond S are not stored: callers compare `length` with S.
-    """
-
-    keys: tuple[jax.Array, ...]
-    values: tuple[jax.Array, ...]
-    length: jax.Array
-
-    @property
-    def size(self) -> int:
-        """S, the most tokens of a row."""
-        return self.keys[0].shape[2]
+from jaxrl_guided.backbones.kv_cache import Cache
+from jaxrl_guided.backbones.params import FUSED, Params, linear_shapes
 
 
 @struct.dataclass
@@ -66,17 +47,6 @@ def logits(config: BackboneConfig, params: Params, hidden: jax.Array) -> jax.Arr
         table = params["embed"].astype(jnp.float32)
         return jnp.einsum("...d,vd->...v", hidden, table, precision=lax.Precision.HIGHEST)
     return _dot(hidden, params["lm_head"]["kernel"].astype(jnp.float32))
-
-
-def init_cache(
-    config: BackboneConfig, rows: int, size: int, dtype: jax.typing.DTypeLike = jnp.float32
-) -> Cache:
-    """An empty cache for `rows` sequences of up to `size` tokens."""
-    shape = (rows, config.num_kv_heads, size, config.head_dim)
-    keys, values = (
-        tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers)) for _ in range(2)
-    )
-    return Cache(keys, values, jnp.zeros(rows, jnp.int32))
 
 
 def apply(
@@ -136,11 +106,11 @@ def apply(
         segment_ids = jnp.ones(positions.shape, jnp.int32)
     adapters = _Adapters(lora or {}, lora_scale)
     options = _Options(window, remat, compute_dtype)
-    slots = None if cache is None else _cache_slots(cache, rows, segment_ids != 0)
+    slots = None if cache is None else kv_cache.find(cache, rows, segment_ids != 0)
     hidden, kept = _forward(
         config, params, x, positions, segment_ids, adapters, prefix, slots, options
     )
-    return hidden, kept if slots is None else _with_entries(slots, kept)
+    return hidden, kept if slots is None else kv_cache.updated(slots, kept)
 
 
 def prefix_from_embeddings(
@@ -237,7 +207,7 @@ def _forward(
     segment_ids: jax.Array,
     adapters: _Adapters,
     prefix: Prefix | None,
-    slots: "_Slots | None",
+    slots: kv_cache.Slots | None,
     options: _Options,
 ) -> tuple[jax.Array, Any]:
     """All layers: hidden states, and what the layers keep.
@@ -252,25 +222,27 @@ def _forward(
     def layer(h: jax.Array, xs: Params) -> tuple[jax.Array, Any]:
         weights, lora = xs["weights"], xs["lora"]
 
-        def dense(name: str, y: jax.Array) -> jax.Array:
-            return _linear(y, weights[name], lora.get(name), adapters.scale, dtype)
+        def dense(y: jax.Array, *names: str) -> list[jax.Array]:
+            products = _products(config, weights, names, y, dtype)
+            pairs = zip(products, names, strict=True)
+            return [_adapted(y, out, lora.get(name), adapters.scale, dtype) for out, name in pairs]
 
         y = rms_norm(h, weights["attn_norm"], config.norm_eps).astype(dtype)
-        q, k, v = _heads(config, weights, dense("q", y), dense("k", y), dense("v", y), cos, sin)
+        q, k, v = _heads(config, weights, dense(y, "q", "k", "v"), cos, sin)
         kept, parts = ((k, v) if options.collect else None), []
         if read_own is not None:
             parts.append(read_own(q, k, v))
         if slots is not None:
-            kept = _store(xs["stored"], slots, k, v)
-            keys, values = _rows_of(kept, slots)
+            kept = kv_cache.store(xs["stored"], slots, k, v)
+            keys, values = kv_cache.read(kept, slots)
             parts.append(attention.cache_part(q, keys, values, slots.readable))
         if read_prefix is not None:
             parts.append(read_prefix(q, xs["table"]["keys"], xs["table"]["values"]))
         mixed = attention.merge(*parts).astype(dtype)
-        h = h + dense("o", mixed.reshape(*positions.shape, -1))
+        h = h + dense(mixed.reshape(*positions.shape, -1), "o")[0]
         y = rms_norm(h, weights["mlp_norm"], config.norm_eps).astype(dtype)
-        h = h + dense("down", jax.nn.silu(dense("gate", y)) * dense("up", y))
-        return h, kept
+        gate, up = dense(y, "gate", "up")
+        return h + dense(jax.nn.silu(gate) * up, "down")[0], kept
 
     xs = {"weights": params["layers"], "lora": adapters.tree}
     if prefix is not None:
@@ -315,36 +287,51 @@ def _dot(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return jnp.matmul(x, kernel, precision=lax.Precision.HIGHEST)
 
 
-def _linear(
-    x: jax.Array,
+def _products(
+    config: BackboneConfig,
     weights: Params,
+    names: tuple[str, ...],
+    x: jax.Array,
+    dtype: jax.typing.DTypeLike,
+) -> list[jax.Array]:
+    """x W + bias of linear layers with the same input, which may lie side by side (`unstack`)."""
+    if names in FUSED and "_".join(names) in weights:
+        sizes = [linear_shapes(config)[name][1] for name in names]
+        product = _linear(x, weights["_".join(names)], dtype)
+        return jnp.split(product, np.cumsum(sizes)[:-1].tolist(), axis=-1)
+    return [_linear(x, weights[name], dtype) for name in names]
+
+
+def _linear(x: jax.Array, weights: Params, dtype: jax.typing.DTypeLike) -> jax.Array:
+    y = _dot(x, weights["kernel"].astype(dtype))
+    return y + weights["bias"].astype(dtype) if "bias" in weights else y
+
+
+def _adapted(
+    x: jax.Array,
+    y: jax.Array,
     adapter: Params | None,
     scale: float,
     dtype: jax.typing.DTypeLike,
 ) -> jax.Array:
-    """x W + bias + scale (x A) B."""
-    y = _dot(x, weights["kernel"].astype(dtype))
-    if "bias" in weights:
-        y = y + weights["bias"].astype(dtype)
-    if adapter is not None:
-        down, up = adapter["a"].astype(dtype), adapter["b"].astype(dtype)
-        y = y + scale * _dot(_dot(x, down), up)
-    return y
+    """y + scale (x A) B."""
+    if adapter is None:
+        return y
+    down, up = adapter["a"].astype(dtype), adapter["b"].astype(dtype)
+    return y + scale * _dot(_dot(x, down), up)
 
 
 def _heads(
     config: BackboneConfig,
     weights: Params,
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
+    projected: list[jax.Array],
     cos: jax.Array,
     sin: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Splits heads, normalises (Qwen3), rotates, and scales q by 1 / √head_dim."""
-    rows, tokens = q.shape[:2]
+    """Splits q, k, v into heads, normalises (Qwen3), rotates, and scales q by 1 / √head_dim."""
+    rows, tokens = projected[0].shape[:2]
     size, groups = config.head_dim, config.num_kv_heads
-    q, k, v = (x.reshape(rows, tokens, -1, size) for x in (q, k, v))
+    q, k, v = (x.reshape(rows, tokens, -1, size) for x in projected)
     dtype = v.dtype
     if config.qk_norm:
         q = rms_norm(q, weights["q_norm"], config.norm_eps)
@@ -371,46 +358,3 @@ def _prefix_attention(prefix: Prefix, valid: jax.Array) -> Callable[..., attenti
     """Attention to the texts, (q, one layer's keys, its values) -> Part."""
     mask = attention.prefix_mask(prefix.length, prefix.index, prefix.keys.shape[2], valid)
     return lambda q, keys, values: attention.prefix_part(q, keys, values, prefix.index, mask)
-
-
-class _Slots(NamedTuple):
-    cache: Cache
-    rows: jax.Array | None  # i32[B]: rows of the cache; None: all in order
-    entry: jax.Array  # i32[B, T]: where a token is written; S (nowhere) for padding
-    readable: jax.Array  # bool[B, T, S]: what a token reads
-    length: jax.Array  # i32[B]: entries after the tokens
-
-
-def _cache_slots(cache: Cache, rows: jax.Array | None, valid: jax.Array) -> _Slots:
-    before = cache.length if rows is None else cache.length[rows]
-    entry = before[:, None] + jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1
-    readable = (jnp.arange(cache.size) <= entry[..., None]) & valid[..., None]
-    length = before + valid.sum(1, dtype=jnp.int32)
-    return _Slots(cache, rows, jnp.where(valid, entry, cache.size), readable, length)
-
-
-def _with_entries(slots: _Slots, kept: tuple[tuple[jax.Array, ...], ...]) -> Cache:
-    keys, values = kept
-    length = slots.length
-    if slots.rows is not None:
-        length = slots.cache.length.at[slots.rows].set(length, mode="drop")
-    return Cache(keys, values, length)
-
-
-def _store(
-    stored: Params, slots: _Slots, keys: jax.Array, values: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Writes a layer's new keys and values in place; what has no slot is dropped."""
-    rows = jnp.arange(keys.shape[0]) if slots.rows is None else slots.rows
-    at = rows[:, None], slice(None), slots.entry
-    old_keys, old_values = stored["keys"], stored["values"]
-    return (
-        old_keys.at[at].set(keys.astype(old_keys.dtype), mode="drop"),
-        old_values.at[at].set(values.astype(old_values.dtype), mode="drop"),
-    )
-
-
-def _rows_of(stored: tuple[jax.Array, jax.Array], slots: _Slots) -> tuple[jax.Array, jax.Array]:
-    """A layer's keys and values of the rows in question."""
-    keys, values = stored
-    return stored if slots.rows is None else (keys[slots.rows], values[slots.rows])

@@ -23,6 +23,9 @@ from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
 Params = dict[str, Any]
 """Nested dictionary of arrays."""
 
+FUSED = (("q", "k", "v"), ("gate", "up"))
+"""Linear layers of a block that read the same input."""
+
 
 def linear_shapes(config: BackboneConfig) -> dict[str, tuple[int, int]]:
     """(in, out) of the seven linear layers of a block, by name."""
@@ -99,12 +102,24 @@ def truncate(
     return dataclasses.replace(config, num_layers=num_layers), {**params, "layers": layers}
 
 
-def unstack(params: Params) -> Params:
+def unstack(params: Params, fuse: bool = False) -> Params:
     """The same parameters with a tuple of layers, as loops over tokens read them (`decoder.apply`).
 
-    Arrays are copied; call it once for weights that do not change.
+    Arrays are copied: do it once for weights that do not change.
+
+    Args:
+      params: stacked.
+      fuse: put linear layers that read the same input side by side (`FUSED`). One wide product of
+        few rows is faster than several narrow ones; not for weights that a mesh divides.
     """
     stacked = params["layers"]
+    if fuse:
+        stacked = dict(stacked)
+        for names in FUSED:
+            parts = [stacked.pop(name) for name in names]
+            stacked["_".join(names)] = {
+                key: jnp.concatenate([part[key] for part in parts], axis=-1) for key in parts[0]
+            }
     count = jax.tree.leaves(stacked)[0].shape[0]
     layers = tuple(jax.tree.map(lambda x: x[i], stacked) for i in range(count))
     return {**params, "layers": layers}

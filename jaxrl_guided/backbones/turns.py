@@ -16,8 +16,8 @@ from jax import lax
 
 from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig
-from jaxrl_guided.backbones.decoder import Cache
 from jaxrl_guided.backbones.draw import NOTHING, Cut, draw
+from jaxrl_guided.backbones.kv_cache import Cache, init_cache
 from jaxrl_guided.backbones.params import Params, unstack
 from jaxrl_guided.backbones.stops import MATCHED, StopReason
 
@@ -130,7 +130,7 @@ def init_slots(
         matched=jnp.zeros(rows, jnp.int32),
         reason=jnp.full(rows, int(StopReason.LENGTH), jnp.int32),
     )
-    return Slots(decoder.init_cache(rules.backbone, rows, size, dtype), turn)
+    return Slots(init_cache(rules.backbone, rows, size, dtype), turn)
 
 
 def grow(slots: Slots, size: int) -> Slots:

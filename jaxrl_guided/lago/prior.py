@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jaxrl_guided.backbones import decoder
+from jaxrl_guided.backbones import decoder, kv_cache
 from jaxrl_guided.backbones.config import BackboneConfig
-from jaxrl_guided.backbones.decoder import Cache, Prefix
+from jaxrl_guided.backbones.decoder import Prefix
+from jaxrl_guided.backbones.kv_cache import Cache
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 from jaxrl_guided.envs.types import PyTree
 from jaxrl_guided.lago.actions import Actions, ContinuousActions, DiscreteActions, linear
@@ -265,7 +266,7 @@ def read_actions(prior: Prior, hidden: jax.Array) -> jax.Array:
 def init_cache(spec: PriorSpec, num_envs: int) -> Cache:
     """Empty key-value cache for `step_outputs`, one row an environment."""
     size = spec.tokens_per_step * spec.horizon if spec.history == "episode" else 1
-    return decoder.init_cache(spec.backbone, num_envs, size, spec.dtype)
+    return kv_cache.init_cache(spec.backbone, num_envs, size, spec.dtype)
 
 
 def step_outputs(

@@ -12,6 +12,7 @@ from jax.extend import core as jex_core
 
 from jaxrl_guided.backbones import attention, decoder, hf, rope
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError, RopeScaling
+from jaxrl_guided.backbones.kv_cache import init_cache
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 from jaxrl_guided.backbones.params import init_params, param_shapes, truncate, unstack
 from jaxrl_guided.backbones.presets import PRESETS
@@ -125,7 +126,7 @@ def test_segments_equal_separate_sequences():
 def test_cached_decoding_equals_full_forward_at_each_step(prefill):
     x = embedded(tokens_of(3, 10))
     full = run(x)
-    cache = decoder.init_cache(CONFIG, 3, 10)
+    cache = init_cache(CONFIG, 3, 10)
     hidden, cache = apply(CONFIG, PARAMS, x[:, :prefill], steps(3, prefill), cache=cache)
     close(hidden, full[:, :prefill])
     for t in range(prefill, 10):
@@ -141,7 +142,7 @@ def test_ragged_prefill_then_decoding(right):
     slot = np.arange(5) - (0 if right else 5 - lengths[:, None]) + np.zeros((3, 1), int)
     valid = (slot >= 0) & (slot < lengths[:, None])
     gathered = jnp.take_along_axis(x, np.clip(slot, 0, 9)[..., None], axis=1)
-    cache = decoder.init_cache(CONFIG, 3, 8)
+    cache = init_cache(CONFIG, 3, 8)
     hidden, cache = apply(
         CONFIG,
         PARAMS,
@@ -163,31 +164,32 @@ def test_ragged_prefill_then_decoding(right):
 
 def test_full_cache_keeps_its_entries():
     x = embedded(tokens_of(1, 5))
-    _, cache = apply(CONFIG, PARAMS, x[:, :4], steps(1, 4), cache=decoder.init_cache(CONFIG, 1, 4))
+    _, cache = apply(CONFIG, PARAMS, x[:, :4], steps(1, 4), cache=init_cache(CONFIG, 1, 4))
     _, after = apply(CONFIG, PARAMS, x[:, 4:], steps(1, 1, 4), cache=cache)
     for kept, before in zip(after.keys + after.values, cache.keys + cache.values, strict=True):
         assert np.array_equal(kept, before)
     assert after.length.tolist() == [5]
 
 
-def test_layers_apart_give_the_same_bits():
-    x, cache = embedded(tokens_of(2, 4)), decoder.init_cache(CONFIG, 2, 4)
+@pytest.mark.parametrize("fuse", [False, True])
+def test_layers_apart_and_side_by_side_give_the_same(fuse):
+    x, cache = embedded(tokens_of(2, 4)), init_cache(CONFIG, 2, 4)
     lora = init_lora(CONFIG, LoraConfig(rank=2), jax.random.key(5))
     lora = jax.tree.map(lambda w: w + 0.1, lora)
-    apart = unstack(PARAMS)
-    assert isinstance(apart["layers"], tuple)
+    apart = unstack(PARAMS, fuse)
+    assert ("q_k_v" in apart["layers"][1]) == fuse
     for expected, ours in zip(
         apply(CONFIG, PARAMS, x, steps(2, 4), cache=cache, lora=lora),
         apply(CONFIG, apart, x, steps(2, 4), cache=cache, lora=lora),
         strict=True,
     ):
-        jax.tree.map(np.testing.assert_array_equal, ours, expected)
+        jax.tree.map(close, ours, expected)
 
 
 def test_chosen_rows_of_a_cache_leave_the_others():
     x = embedded(tokens_of(4, 6))
     full = run(x)
-    _, cache = apply(CONFIG, PARAMS, x[:, :3], steps(4, 3), cache=decoder.init_cache(CONFIG, 4, 6))
+    _, cache = apply(CONFIG, PARAMS, x[:, :3], steps(4, 3), cache=init_cache(CONFIG, 4, 6))
     rows = jnp.array([2, 0, 4])  # there is no row 4: padding
     new = x[jnp.array([2, 0, 1]), 3:5]
     hidden, after = apply(CONFIG, PARAMS, new, steps(3, 2, 3), cache=cache, rows=rows)
@@ -276,7 +278,7 @@ def test_prefix_with_cache_equals_concatenated_forward():
     texts, own = embedded(tokens_of(2, 4, seed=3)), embedded(tokens_of(2, 4))
     full = run(jnp.concatenate([texts, own], 1))
     prefix = prefix_of(CONFIG, PARAMS, texts, jnp.array([4, 4]))
-    cache = decoder.init_cache(CONFIG, 2, 4)
+    cache = init_cache(CONFIG, 2, 4)
     for t in range(4):
         hidden, cache = apply(
             CONFIG, PARAMS, own[:, t : t + 1], steps(2, 1, 4 + t), prefix=prefix, cache=cache
@@ -299,7 +301,7 @@ def test_prefix_table_is_what_a_fresh_cache_holds():
         embedded(tokens),
         steps(5, 4),
         segment_ids=ids,
-        cache=decoder.init_cache(CONFIG, 5, 4),
+        cache=init_cache(CONFIG, 5, 4),
     )
     prefix = table_of(CONFIG, PARAMS, tokens, length, chunk=2)
     shown = np.asarray(ids, bool)
@@ -398,9 +400,7 @@ def test_truncate_refuses_impossible_counts(count):
 def test_apply_refuses_what_does_not_fit():
     x = embedded(tokens_of(1, 6))
     with pytest.raises(ValueError, match="window cannot be combined with cache"):
-        decoder.apply(
-            CONFIG, PARAMS, x, steps(1, 6), window=2, cache=decoder.init_cache(CONFIG, 1, 6)
-        )
+        decoder.apply(CONFIG, PARAMS, x, steps(1, 6), window=2, cache=init_cache(CONFIG, 1, 6))
     prefix = prefix_of(CONFIG, PARAMS, x, jnp.array([6]))
     with pytest.raises(ValueError, match="4 groups, which must divide T = 6"):
         decoder.apply(

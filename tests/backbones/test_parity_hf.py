@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from jaxrl_guided.backbones import decoder, hf, lora
 from jaxrl_guided.backbones.config import BackboneConfig, RopeScaling
+from jaxrl_guided.backbones.kv_cache import init_cache
 from jaxrl_guided.backbones.params import init_params
 from tests.goldens import make_goldens
 
@@ -47,7 +48,7 @@ def our_logits(config, params, tokens, **options):
 def greedy(config, params, tokens, count):
     """Greedy continuation with a cache."""
     rows, size = tokens.shape
-    cache = decoder.init_cache(config, rows, size + count)
+    cache = init_cache(config, rows, size + count)
     new, produced, start = jnp.asarray(tokens), [], 0
     run = jax.jit(decoder.apply, static_argnums=0)
     for _ in range(count):

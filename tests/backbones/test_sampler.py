@@ -26,7 +26,7 @@ CONFIG = BackboneConfig(
     qk_norm=True,
 )
 PARAMS = init_params(CONFIG, 0, std=0.3)
-WEIGHTS = Weights(unstack(PARAMS))
+WEIGHTS = Weights(unstack(PARAMS, fuse=True))
 RULES = Rules(CONFIG, size=64, max_tokens=8)
 
 forward = jax.jit(
