@@ -2,13 +2,16 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from etils import epath
 
 from jaxrl_guided.backbones import gguf, hf, weights
+from jaxrl_guided.backbones.chat import NANO_TEMPLATE, ChatTemplate, read_template
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
 from jaxrl_guided.backbones.params import Params, check_layers, init_params, truncate
 from jaxrl_guided.backbones.presets import PRESETS
@@ -36,11 +39,12 @@ NANO = BackboneConfig(
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """A decoder's configuration, its parameters, and its tokenizer."""
+    """A decoder's configuration, its parameters, its tokenizer, and its chat template if any."""
 
     config: BackboneConfig
     params: Params
     tokenizer: Tokenizer
+    template: ChatTemplate | None = None
 
 
 def load_backbone(
@@ -76,13 +80,13 @@ def random_backbone(
     if num_layers is not None:
         check_layers(config, num_layers)
         config = dataclasses.replace(config, num_layers=num_layers)
-    return Backbone(config, init_params(config, seed, dtype=dtype), nano_tokenizer())
+    return Backbone(config, init_params(config, seed, dtype=dtype), nano_tokenizer(), NANO_TEMPLATE)
 
 
 def _load(spec: str, num_layers: int | None, dtype: jax.typing.DTypeLike) -> Backbone:
     if spec == "nano":
         params = init_params(NANO, seed=0, dtype=dtype)
-        return _first_layers(Backbone(NANO, params, nano_tokenizer()), num_layers)
+        return _first_layers(Backbone(NANO, params, nano_tokenizer(), NANO_TEMPLATE), num_layers)
     path = epath.Path(weights.find(spec) if spec in NAMES else spec)
     if not path.exists() and spec in PRESETS:
         raise BackboneError(
@@ -94,10 +98,20 @@ def _load(spec: str, num_layers: int | None, dtype: jax.typing.DTypeLike) -> Bac
     if path.is_dir() and (path / "config.json").is_file():
         config, params = hf.load_hf(path, dtype)
         tokenizer = read_tokenizer(path / "tokenizer.json")
-        return _first_layers(Backbone(config, params, tokenizer), num_layers)
+        return _first_layers(Backbone(config, params, tokenizer, read_template(path)), num_layers)
     file = Path(os.fspath(_gguf_file(path)))
     config, params, metadata = gguf.load_gguf(file, num_layers, dtype)
-    return Backbone(config, params, tokenizer_from_gguf(metadata, str(file)))
+    tokenizer = tokenizer_from_gguf(metadata, str(file))
+    return Backbone(config, params, tokenizer, _template_from_gguf(metadata))
+
+
+def _template_from_gguf(metadata: Mapping[str, Any]) -> ChatTemplate | None:
+    if "tokenizer.chat_template" not in metadata:
+        return None
+    tokens = metadata["tokenizer.ggml.tokens"]
+    ids = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos"))
+    bos, eos = ("" if i is None else tokens[i] for i in ids)
+    return ChatTemplate(metadata["tokenizer.chat_template"], bos, eos)
 
 
 def _first_layers(backbone: Backbone, num_layers: int | None) -> Backbone:

@@ -10,8 +10,9 @@ import safetensors.numpy
 
 from jaxrl_guided.backbones import decoder, hf, lora
 from jaxrl_guided.backbones.config import BackboneConfig, RopeScaling
-from jaxrl_guided.backbones.kv_cache import init_cache
 from jaxrl_guided.backbones.params import init_params
+from jaxrl_guided.backbones.sampler import Request, Sampler
+from jaxrl_guided.backbones.turns import Rules, Weights
 from tests.goldens import make_goldens
 
 pytestmark = pytest.mark.parity
@@ -46,18 +47,11 @@ def our_logits(config, params, tokens, **options):
 
 
 def greedy(config, params, tokens, count):
-    """Greedy continuation with a cache."""
-    rows, size = tokens.shape
-    cache = init_cache(config, rows, size + count)
-    new, produced, start = jnp.asarray(tokens), [], 0
-    run = jax.jit(decoder.apply, static_argnums=0)
-    for _ in range(count):
-        positions = jnp.broadcast_to(start + jnp.arange(new.shape[1]), new.shape)
-        hidden, cache = run(config, params, decoder.embed(params, new), positions, cache=cache)
-        start += new.shape[1]
-        new = decoder.logits(config, params, hidden[:, -1:]).argmax(-1)
-        produced.append(new)
-    return np.concatenate(produced, axis=1)
+    """Greedy continuation by the sampler."""
+    sampler = Sampler(Rules(config, size=tokens.shape[1] + count, max_tokens=count), len(tokens))
+    requests = {slot: Request(row, temperature=0.0) for slot, row in enumerate(tokens)}
+    done = sampler.answer(Weights(params), requests)
+    return np.stack([done[slot].tokens for slot in requests])
 
 
 @pytest.mark.parametrize("name", FEATURES)
