@@ -1,0 +1,148 @@
+"""Losses of single tokens under policy gradients for language models: GRPO's and CISPO's.
+
+All take log-probabilities `f32[B, T]`; what is no token of the assistant is masked by the weights
+of `advantages.token_weights`, which also say how tokens make one number.
+"""
+
+import dataclasses
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+Ratio = Literal["token", "sequence"]
+RATIOS = get_args(Ratio)
+
+Metrics = dict[str, jax.Array]
+
+
+@struct.dataclass
+class Scored:
+    """What is known of a batch's tokens before its update.
+
+    Attributes:
+      behaviour: `f32[B, T]`, log-probabilities with which they were drawn.
+      old: `f32[B, T]`, of the policy before the batch's first optimiser step, from the trainer.
+      reference: `f32[B, T]` of the reference policy, or None without a KL penalty.
+      advantage: `f32[B]`.
+      weight: `f32[B, T]`, zero for tokens without loss.
+    """
+
+    behaviour: jax.Array
+    old: jax.Array
+    reference: jax.Array | None
+    advantage: jax.Array
+    weight: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class GRPOConfig:
+    """Clipped policy gradient (arXiv 2402.03300), as in Complementary RL (arXiv 2603.17621 §3).
+
+    Attributes:
+      ratio: of single tokens, or of the whole sequence (the product over its tokens).
+      clip_low, clip_high: ε below and above 1.
+      max_importance: largest weight π_old / π_behaviour of a token; it carries what the sampler
+        computed otherwise and how stale the sample is.
+      kl_weight: of the penalty against the reference (estimator k3); 0: none.
+
+    Raises:
+      ValueError: a number is out of range; the message names it.
+    """
+
+    ratio: Ratio = "token"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    max_importance: float = 2.0
+    kl_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.ratio not in RATIOS:
+            raise ValueError(f"ratio must be one of {', '.join(RATIOS)}, not {self.ratio!r}")
+        if not 0 < self.clip_low < 1 or not self.clip_high > 0:
+            raise ValueError(
+                "clip_low must be between 0 and 1 and clip_high positive, got "
+                f"{self.clip_low} and {self.clip_high}"
+            )
+        if not self.max_importance > 0 or not self.kl_weight >= 0:
+            raise ValueError(
+                "max_importance must be positive and kl_weight not negative, got "
+                f"{self.max_importance} and {self.kl_weight}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class CISPOConfig:
+    """Policy gradient with a clipped, constant importance weight (arXiv 2506.13585).
+
+    The ratio is to the policy that drew the tokens, however long ago.
+
+    Attributes:
+      clip_low, clip_high: how far below and above 1 the weight may be.
+
+    Raises:
+      ValueError: a number is out of range.
+    """
+
+    clip_low: float = 0.1
+    clip_high: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip_low <= 1 or not self.clip_high > 0:
+            raise ValueError(
+                "clip_low must be in (0, 1] and clip_high positive, got "
+                f"{self.clip_low} and {self.clip_high}"
+            )
+
+
+Objective = GRPOConfig | CISPOConfig
+
+
+def token_losses(
+    objective: Objective, log_prob: jax.Array, batch: Scored
+) -> tuple[jax.Array, Metrics]:
+    """Loss of each token, `f32[B, T]`, and sums over tokens for metrics.
+
+    Metrics are sums of `weight`-weighted values, so that those of micro-batches add up to means.
+    """
+    if isinstance(objective, GRPOConfig):
+        return _grpo(objective, log_prob, batch)
+    return _cispo(objective, log_prob, batch)
+
+
+def _grpo(objective: GRPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[jax.Array, Metrics]:
+    counted = batch.weight > 0
+    change = jnp.where(counted, log_prob - batch.old, 0.0)
+    if objective.ratio == "sequence":
+        change = jnp.where(counted, change.sum(1, keepdims=True), 0.0)
+    ratio, advantage = jnp.exp(change), batch.advantage[:, None]
+    clipped = jnp.clip(ratio, 1 - objective.clip_low, 1 + objective.clip_high)
+    gain = jnp.minimum(ratio * advantage, clipped * advantage)
+    importance = jnp.where(counted, jnp.exp(batch.old - batch.behaviour), 1.0)
+    truncated = jnp.minimum(lax.stop_gradient(importance), objective.max_importance)
+    loss = -truncated * gain
+    metrics = {
+        "clipped": ratio * advantage > clipped * advantage,
+        "ratio": ratio,
+        "importance": importance,
+        "importance_truncated": importance > objective.max_importance,
+    }
+    if batch.reference is not None:
+        apart = jnp.where(counted, batch.reference - log_prob, 0.0)
+        kl = jnp.exp(apart) - apart - 1
+        loss, metrics["kl_reference"] = loss + objective.kl_weight * kl, kl
+    return loss, _sums(metrics, batch)
+
+
+def _cispo(objective: CISPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[jax.Array, Metrics]:
+    counted = batch.weight > 0
+    ratio = jnp.exp(jnp.where(counted, lax.stop_gradient(log_prob) - batch.behaviour, 0.0))
+    clipped = jnp.clip(ratio, 1 - objective.clip_low, 1 + objective.clip_high)
+    loss = -clipped * batch.advantage[:, None] * jnp.where(counted, log_prob, 0.0)
+    return loss, _sums({"clipped": ratio != clipped, "ratio": ratio}, batch)
+
+
+def _sums(values: Metrics, batch: Scored) -> Metrics:
+    return {name: lax.stop_gradient((batch.weight * x).sum()) for name, x in values.items()}
