@@ -1,9 +1,11 @@
-"""Advantages of whole episodes, and how much each of their tokens counts in a loss."""
+"""Advantages of whole episodes, and how much each of their tokens counts in a loss.
+
+On the host, in numpy: a batch has some hundred numbers, of sizes that change.
+"""
 
 from typing import Literal, get_args
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 
 Norm = Literal["std", "mean"]
 Aggregation = Literal["seq_mean_token_mean", "token_mean", "fixed_length"]
@@ -13,8 +15,8 @@ STD_FLOOR = 1e-3
 
 
 def group_advantages(
-    rewards: jax.Array, groups: jax.Array, num_groups: int, norm: Norm = "std"
-) -> tuple[jax.Array, jax.Array]:
+    rewards: np.ndarray, groups: np.ndarray, norm: Norm = "std"
+) -> tuple[np.ndarray, float]:
     """GRPO's advantages: rewards against those of the same group.
 
     Complementary RL (arXiv 2603.17621 §3) makes the guided and the free rollouts of a task groups
@@ -22,42 +24,30 @@ def group_advantages(
 
     Args:
       rewards: `f32[N]`.
-      groups: `i32[N]` in 0 … `num_groups` − 1; others, as −1, are dropped samples.
-      num_groups: G, static.
+      groups: `i32[N]`, any numbers.
       norm: `std` divides by the group's standard deviation (of the population, at least
         `STD_FLOOR`), `mean` only takes the mean off.
 
     Returns:
-      `f32[N]`, zero for dropped samples, groups of one, and groups without variance; and the share
-      of such groups among those with samples.
+      `f32[N]`, zero for groups of one and groups without variance; and the share of such groups.
     """
-    used = (groups >= 0) & (groups < num_groups)
-    index = jnp.where(used, groups, num_groups)
-
-    def total(x: jax.Array) -> jax.Array:
-        return jax.ops.segment_sum(jnp.where(used, x, 0.0), index, num_groups + 1)
-
-    count = total(jnp.ones_like(rewards))
-    mean = total(rewards) / jnp.maximum(count, 1)
-    centred = jnp.where(used, rewards - mean[index], 0.0)
-    std = jnp.sqrt(total(jnp.square(centred)) / jnp.maximum(count, 1))
-    # The mean of equal rewards may be off by a rounding error: that is no variance.
-    flat = std <= 1e-6 * jnp.maximum(jnp.abs(mean), 1.0)
-    advantages = jnp.where(flat[index], 0.0, centred)
-    if norm == "std":
-        advantages = advantages / jnp.maximum(std, STD_FLOOR)[index]
-    filled = count[:num_groups] > 0
-    share = (filled & flat[:num_groups]).sum() / jnp.maximum(filled.sum(), 1)
-    return advantages, share
+    advantages, flat = np.zeros(len(rewards)), []
+    for group in np.unique(groups):
+        member = groups == group
+        own = np.asarray(rewards, np.float64)[member]
+        flat.append(bool(np.ptp(own) == 0))
+        if not flat[-1]:
+            scale = max(own.std(), STD_FLOOR) if norm == "std" else 1.0
+            advantages[member] = (own - own.mean()) / scale
+    return advantages.astype(np.float32), float(np.mean(flat)) if flat else 0.0
 
 
-def batch_advantages(rewards: jax.Array, used: jax.Array) -> jax.Array:
-    """CISPO's advantages for the extractor: rewards less their mean over the used samples."""
-    mean = jnp.where(used, rewards, 0.0).sum() / jnp.maximum(used.sum(), 1)
-    return jnp.where(used, rewards - mean, 0.0)
+def batch_advantages(rewards: np.ndarray) -> np.ndarray:
+    """CISPO's advantages for the extractor: rewards `f32[N]` less their mean."""
+    return (rewards - np.mean(rewards, dtype=np.float64)).astype(np.float32)
 
 
-def reuse_factor(times_trained: jax.Array, steps_since: jax.Array, pause: int = 1) -> jax.Array:
+def reuse_factor(times_trained: np.ndarray, steps_since: np.ndarray, pause: int = 1) -> np.ndarray:
     """How much a sample that has been trained on still counts (arXiv 2603.17621 §4).
 
     Args:
@@ -66,15 +56,15 @@ def reuse_factor(times_trained: jax.Array, steps_since: jax.Array, pause: int = 
       pause: δ, steps within which it does not count at all.
 
     Returns:
-      (1 + times)^−½, or 0 within the pause.
+      `f32[N]`: (1 + times)^−½, or 0 within the pause.
     """
     again = (times_trained > 0) & (steps_since <= pause)
-    return jnp.where(again, 0.0, (1.0 + times_trained) ** -0.5)
+    return np.where(again, 0.0, (1.0 + times_trained) ** -0.5).astype(np.float32)
 
 
 def token_weights(
-    tokens: jax.Array, parts: jax.Array, aggregation: Aggregation, fixed_length: int = 0
-) -> jax.Array:
+    tokens: np.ndarray, parts: np.ndarray, aggregation: Aggregation, fixed_length: int = 0
+) -> np.ndarray:
     """Weights that make a loss of tokens' losses: Σ weight · loss over the whole batch.
 
     Summed over micro-batches they give the same number, so accumulation is exact.
@@ -92,15 +82,15 @@ def token_weights(
       `f32[B, T]`, zero where there is no loss.
     """
     lengths = tokens.sum(1)
-    sequences = lengths > 0
-    same = (parts[:, None] == parts) & sequences & sequences[:, None]  # [B, B]: of the same part
-    # Each part counts once: its sequences share 1.
-    share = jnp.where(sequences, 1.0 / jnp.maximum(same.sum(1), 1), 0.0)
-    num_parts = jnp.maximum(jnp.round(share.sum()), 1)
-    if aggregation == "token_mean":
-        each = 1.0 / jnp.maximum((same * lengths).sum(1), 1)
-    elif aggregation == "seq_mean_token_mean":
-        each = share / jnp.maximum(lengths, 1)
-    else:
-        each = share / fixed_length
-    return jnp.where(tokens, (each / num_parts)[:, None], 0.0)
+    weight = np.zeros(tokens.shape)
+    found = np.unique(parts[lengths > 0])
+    for part in found:
+        rows = (parts == part) & (lengths > 0)
+        if aggregation == "token_mean":
+            each = np.full(rows.sum(), 1.0 / lengths[rows].sum())
+        elif aggregation == "seq_mean_token_mean":
+            each = 1.0 / (rows.sum() * lengths[rows])
+        else:
+            each = np.full(rows.sum(), 1.0 / (rows.sum() * fixed_length))
+        weight[rows] = each[:, None] / len(found)
+    return np.where(tokens, weight, 0.0).astype(np.float32)

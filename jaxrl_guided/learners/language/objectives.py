@@ -112,6 +112,14 @@ def token_losses(
     return _cispo(objective, log_prob, batch)
 
 
+def metric_names(objective: Objective) -> tuple[str, ...]:
+    """The metrics of `token_losses`."""
+    if isinstance(objective, CISPOConfig):
+        return ("clipped", "ratio")
+    penalty = ("kl_reference",) if objective.kl_weight > 0 else ()
+    return ("clipped", "ratio", "importance", "importance_truncated", *penalty)
+
+
 def _grpo(objective: GRPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[jax.Array, Metrics]:
     counted = batch.weight > 0
     change = jnp.where(counted, log_prob - batch.old, 0.0)
@@ -129,7 +137,8 @@ def _grpo(objective: GRPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[ja
         "importance": importance,
         "importance_truncated": importance > objective.max_importance,
     }
-    if batch.reference is not None:
+    if objective.kl_weight > 0:
+        assert batch.reference is not None
         apart = jnp.where(counted, batch.reference - log_prob, 0.0)
         kl = jnp.exp(apart) - apart - 1
         loss, metrics["kl_reference"] = loss + objective.kl_weight * kl, kl

@@ -1,0 +1,284 @@
+"""Policy-gradient updates of a language model, as pure functions and one host loop around them.
+
+A batch is cut into micro-batches by length. Their gradients add up to that of the batch exactly,
+because each token's weight in the batch's loss is known before (`advantages.token_weights`).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+
+from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.log_probs import Scores, score_tokens
+from jaxrl_guided.backbones.lora import LoraConfig, init_lora
+from jaxrl_guided.backbones.params import Params
+from jaxrl_guided.learners.language.advantages import AGGREGATIONS, Aggregation, token_weights
+from jaxrl_guided.learners.language.batches import MicroBatch, Sample, micro_batches
+from jaxrl_guided.learners.language.objectives import (
+    GRPOConfig,
+    Metrics,
+    Objective,
+    Scored,
+    metric_names,
+    token_losses,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageLearnerConfig:
+    """How a language model is trained.
+
+    Attributes:
+      backbone: shape of the decoder.
+      objective: loss of a token.
+      lora: adapters that are trained on a base that stays; None trains all weights.
+      aggregation: how tokens' losses make one number.
+      fixed_length: divides the sum over a sequence's tokens under `aggregation="fixed_length"`.
+      learning_rate: constant.
+      weight_decay: of AdamW.
+      max_grad_norm: global norm to which gradients are cut.
+      micro_batch: rows whose activations are in memory at a time.
+      lengths: ascending numbers of tokens for which programs are compiled.
+      remat: compute activations again in the backward pass.
+      compute_dtype: of matrix products; weights, gradients and moments keep their own.
+
+    Raises:
+      ValueError: a number is out of range, or a KL penalty has no reference (it needs adapters).
+    """
+
+    backbone: BackboneConfig
+    objective: Objective = dataclasses.field(default_factory=GRPOConfig)
+    lora: LoraConfig | None = None
+    aggregation: Aggregation = "seq_mean_token_mean"
+    fixed_length: int = 0
+    learning_rate: float = 1e-6
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    micro_batch: int = 4
+    lengths: tuple[int, ...] = (128, 256, 512, 1024, 2048)
+    remat: bool = True
+    compute_dtype: jax.typing.DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        if self.aggregation not in AGGREGATIONS:
+            known = ", ".join(AGGREGATIONS)
+            raise ValueError(f"aggregation must be one of {known}, not {self.aggregation!r}")
+        if (self.aggregation == "fixed_length") != (self.fixed_length > 0):
+            raise ValueError(
+                "fixed_length must be positive with aggregation fixed_length and 0 otherwise, got "
+                f"{self.fixed_length} with {self.aggregation}"
+            )
+        for name in ("learning_rate", "max_grad_norm"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.weight_decay >= 0 or self.micro_batch < 1:
+            raise ValueError(
+                "weight_decay must not be negative and micro_batch at least 1, got "
+                f"{self.weight_decay} and {self.micro_batch}"
+            )
+        if not self.lengths or min(self.lengths) < 2 or list(self.lengths) != sorted(self.lengths):
+            raise ValueError(f"lengths must be ascending numbers from 2 on, got {self.lengths}")
+        if self.has_reference and self.lora is None:
+            raise ValueError("kl_weight needs lora: the reference is the base without adapters")
+
+    @property
+    def has_reference(self) -> bool:
+        """The loss compares with the base without adapters."""
+        return isinstance(self.objective, GRPOConfig) and self.objective.kl_weight > 0
+
+    @property
+    def lora_scale(self) -> float:
+        """α / r."""
+        return 1.0 if self.lora is None else self.lora.scale
+
+
+@struct.dataclass
+class LanguageState:
+    """What an update changes; donated.
+
+    Attributes:
+      trained: adapters, or all weights.
+      optimizer: its state.
+      step: `i32`, optimiser steps so far: the version of the weights.
+    """
+
+    trained: Params
+    optimizer: optax.OptState
+    step: jax.Array
+
+
+@struct.dataclass
+class Gradient:
+    """Sums over micro-batches."""
+
+    trained: Params
+    metrics: Metrics
+
+
+def init_language(config: LanguageLearnerConfig, base: Params, key: jax.Array) -> LanguageState:
+    """New adapters on `base`, or a copy of `base` itself, which the state then owns."""
+    if config.lora is None:
+        trained = jax.tree.map(jnp.copy, base)
+    else:
+        trained = init_lora(config.backbone, config.lora, key)
+    return LanguageState(trained, _optimizer(config).init(trained), jnp.zeros((), jnp.int32))
+
+
+def score(
+    config: LanguageLearnerConfig, base: Params | None, trained: Params | None, batch: MicroBatch
+) -> Scores:
+    """Scores what was spoken; `trained=None` with adapters is the reference."""
+    params, lora = (trained, None) if config.lora is None else (base, trained)
+    assert params is not None
+    return score_tokens(
+        config.backbone,
+        params,
+        batch.tokens,
+        batch.spoken,
+        batch.temperature,
+        lora=lora,
+        lora_scale=config.lora_scale,
+        remat=config.remat,
+        compute_dtype=config.compute_dtype,
+    )
+
+
+def add_gradient(
+    config: LanguageLearnerConfig,
+    base: Params | None,
+    trained: Params,
+    gradient: Gradient,
+    batch: MicroBatch,
+    scored: Scored,
+) -> Gradient:
+    """The gradient so far and that of one more micro-batch."""
+
+    def loss_of(trained: Params) -> tuple[jax.Array, Metrics]:
+        scores = score(config, base, trained, batch)
+        losses, metrics = token_losses(config.objective, scores.log_prob, scored)
+        loss = (losses * scored.weight).sum()
+        entropy = (scores.entropy * scored.weight).sum()
+        return loss, {**metrics, "loss": loss, "entropy": entropy}
+
+    grads, metrics = jax.grad(loss_of, has_aux=True)(trained)
+    return jax.tree.map(jnp.add, gradient, Gradient(grads, metrics))
+
+
+def no_gradient(config: LanguageLearnerConfig, trained: Params) -> Gradient:
+    """Zeros to add to."""
+    names = metric_names(config.objective)
+    zeros = {name: jnp.zeros(()) for name in (*names, "loss", "entropy")}
+    return Gradient(jax.tree.map(jnp.zeros_like, trained), zeros)
+
+
+def apply_gradient(
+    config: LanguageLearnerConfig, state: LanguageState, gradient: Gradient
+) -> tuple[LanguageState, Metrics]:
+    """One optimiser step. A gradient that is not finite changes nothing and is counted."""
+    norm = optax.global_norm(gradient.trained)
+    updates, optimizer = _optimizer(config).update(gradient.trained, state.optimizer, state.trained)
+    stepped = LanguageState(optax.apply_updates(state.trained, updates), optimizer, state.step + 1)
+    sound = jnp.isfinite(norm)
+    kept = jax.tree.map(lambda new, old: jnp.where(sound, new, old), stepped, state)
+    return kept, {**gradient.metrics, "grad_norm": norm, "skipped": (~sound).astype(jnp.float32)}
+
+
+class LanguageLearner:
+    """The host loop: programs for each length, compiled when first needed.
+
+    Args:
+      config: of the learner.
+      base: weights that stay, under `config.lora`; None without. They are never donated.
+    """
+
+    def __init__(self, config: LanguageLearnerConfig, base: Params | None = None) -> None:
+        if (base is None) != (config.lora is None):
+            raise ValueError("base goes with lora: give both or neither")
+        self.config, self._base = config, base
+        self._score = jax.jit(score, static_argnums=0)
+        self._zeros = jax.jit(no_gradient, static_argnums=0)
+        self._add = jax.jit(add_gradient, static_argnums=0, donate_argnums=3)
+        self._apply = jax.jit(apply_gradient, static_argnums=0, donate_argnums=1)
+
+    def update(
+        self, state: LanguageState, samples: Sequence[Sample], minibatches: int = 1
+    ) -> tuple[LanguageState, dict[str, float]]:
+        """Learns from a batch, once.
+
+        Args:
+          state: donated.
+          samples: of the batch; at least one with a spoken token.
+          minibatches: optimiser steps; each takes its share of the samples, in order.
+
+        Returns:
+          The state, and means of the metrics over the optimiser steps.
+
+        Raises:
+          ValueError: no token is spoken, a sample is too long, an id is not in the vocabulary, or
+            there are more minibatches than samples.
+        """
+        self._check(samples, minibatches)
+        parts = [list(part) for part in np.array_split(np.arange(len(samples)), minibatches)]
+        batches = [self._scored([samples[i] for i in part], state) for part in parts]
+        rows: list[Metrics] = []
+        for batch in batches:
+            gradient = self._zeros(self.config, state.trained)
+            for micro, scored in batch:
+                gradient = self._add(
+                    self.config, self._base, state.trained, gradient, micro, scored
+                )
+            state, metrics = self._apply(self.config, state, gradient)
+            rows.append(metrics)
+        host: Any = jax.device_get(rows)
+        return state, {name: float(np.mean([row[name] for row in host])) for name in host[0]}
+
+    def _check(self, samples: Sequence[Sample], minibatches: int) -> None:
+        if not any(np.any(sample.spoken) for sample in samples):
+            raise ValueError("there is nothing to learn from: no sample has a spoken token")
+        if not 0 < minibatches <= len(samples):
+            raise ValueError(
+                f"minibatches must be within 1 … {len(samples)} samples, got {minibatches}"
+            )
+        vocabulary = self.config.backbone.vocab_size
+        for number, sample in enumerate(samples):
+            if np.min(sample.tokens) < 0 or np.max(sample.tokens) >= vocabulary:
+                raise ValueError(f"sample {number} has ids outside 0 … {vocabulary - 1}")
+
+    def _scored(
+        self, samples: Sequence[Sample], state: LanguageState
+    ) -> list[tuple[MicroBatch, Scored]]:
+        """Micro-batches with what is known before the batch's first optimiser step."""
+        config, found = self.config, []
+        weights = self._weights(samples)
+        for micro in micro_batches(samples, weights, config.micro_batch, config.lengths):
+            old, reference = None, None
+            if isinstance(config.objective, GRPOConfig):
+                old = self._score(config, self._base, state.trained, micro).log_prob
+            if config.has_reference:
+                reference = self._score(config, self._base, None, micro).log_prob
+            old = micro.behaviour if old is None else old
+            scored = Scored(micro.behaviour, old, reference, micro.advantage, micro.weight)
+            found.append((micro, scored))
+        return found
+
+    def _weights(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        width = max(len(sample.tokens) for sample in samples)
+        spoken = np.zeros((len(samples), width), bool)
+        for row, sample in enumerate(samples):
+            spoken[row, : len(sample.tokens)] = sample.spoken
+        parts = np.array([sample.part for sample in samples])
+        weight = token_weights(spoken, parts, self.config.aggregation, self.config.fixed_length)
+        return [row[: len(sample.tokens)] for row, sample in zip(weight, samples, strict=True)]
+
+
+def _optimizer(config: LanguageLearnerConfig) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm),
+        optax.adamw(config.learning_rate, weight_decay=config.weight_decay),
+    )
