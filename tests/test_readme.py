@@ -67,6 +67,12 @@ def test_the_guided_example_comes_near_to_the_prior():
 
 
 @pytest.mark.slow
+def test_the_example_of_a_language_model_answers():
+    _, _, _, chat, *_ = examples()
+    assert "STOP_ID" in " ".join(run(chat))
+
+
+@pytest.mark.slow
 def test_the_example_of_host_environments_trains():
     *_, hosted, _ = examples()
     assert run(f"{hosted}print(state.iteration.tolist())") == ["[20]"]

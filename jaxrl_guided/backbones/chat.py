@@ -7,6 +7,7 @@ here: what the model itself has said stays as the ids that it drew, never decode
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
@@ -71,6 +72,7 @@ class Chat:
                 "the backbone has no chat template (chat_template.jinja, or chat_template in "
                 "tokenizer_config.json): take an instruct model or add one"
             )
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent
         import transformers  # slow to import, and needed only here
 
         self._tokenizer = tokenizer
