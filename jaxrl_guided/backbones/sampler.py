@@ -6,14 +6,16 @@ answers, and answers come back as they end.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxrl_guided.backbones import turns
+from jaxrl_guided.backbones import sharding, turns
 from jaxrl_guided.backbones.stops import StopReason
 from jaxrl_guided.backbones.turns import Rules, Text, Weights
 
@@ -67,9 +69,12 @@ class Sampler:
       overlong: what is done with tokens that do not fit: `error`, or `truncate`, which leaves out
         the first of the new ones and says so in the completion.
       cache_dtype: of keys and values.
+      mesh: of `sharding.make_model_mesh`; slots are divided along `fsdp`, their heads along
+        `tensor`. Weights are then given stacked, as `sharding.shardings` places them.
 
     Raises:
-      ValueError: `rows` is not positive, or `max_tokens` not within 1 … `size` − 1.
+      ValueError: `rows` is not positive or does not divide, or `max_tokens` is not within
+        1 … `size` − 1.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Sampler:
         rows: int,
         overlong: Literal["error", "truncate"] = "error",
         cache_dtype: jax.typing.DTypeLike = jnp.float32,
+        mesh: Mesh | None = None,
     ) -> None:
         if rows < 1 or not 0 < rules.max_tokens < rules.size:
             raise ValueError(
@@ -86,10 +92,14 @@ class Sampler:
             )
         self.rules, self.rows, self.overlong = rules, rows, overlong
         size = min(rules.size, _FIRST_SIZE)
-        self._slots = turns.init_slots(rules, rows, size, cache_dtype)
-        self._read = jax.jit(turns.read, static_argnums=0, donate_argnums=2)
-        self._advance = jax.jit(turns.advance, static_argnums=0, donate_argnums=2)
-        self._grow = jax.jit(turns.grow, static_argnums=1)
+        self._slots, places = turns.init_slots(rules, rows, size, cache_dtype), None
+        if mesh is not None:
+            places = sharding.of_slots(mesh, rules.backbone, self._slots)
+            self._slots = jax.device_put(self._slots, places)
+        placed = functools.partial(jax.jit, out_shardings=places)
+        self._read = placed(turns.read, static_argnums=0, donate_argnums=2)
+        self._advance = placed(turns.advance, static_argnums=0, donate_argnums=2)
+        self._grow = placed(turns.grow, static_argnums=1)
         self._length = np.zeros(rows, np.int64)  # tokens read
         self._pending: dict[int, int] = {}  # drawn last, not yet read
         self._waiting: dict[int, _Waiting] = {}

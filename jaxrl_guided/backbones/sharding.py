@@ -74,6 +74,25 @@ def of_rows(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(FSDP))
 
 
+def of_slots(mesh: Mesh, config: BackboneConfig, slots: Any) -> Any:
+    """Shardings for a pytree of arrays with rows first; `[B, K, S, h]` is divided by heads, too.
+
+    Raises:
+      ValueError: the rows do not divide.
+    """
+    heads = TENSOR if config.num_kv_heads % mesh.shape[TENSOR] == 0 else None
+
+    def place(leaf: Any) -> NamedSharding:
+        if leaf.shape[0] % mesh.shape[FSDP]:
+            raise ValueError(
+                f"{leaf.shape[0]} rows cannot be divided among fsdp = {mesh.shape[FSDP]}"
+            )
+        axes = (FSDP, heads) if len(leaf.shape) == 4 else (FSDP,)
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    return jax.tree.map(place, slots)
+
+
 def _logical_axes(path: list[str]) -> tuple[str | None, ...]:
     """Of a weight of `params` or `lora` at the end of a path; empty for anything else."""
     module, leaf = ("", *path)[-2:]

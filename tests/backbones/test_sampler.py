@@ -1,11 +1,16 @@
 """Turns of many conversations against the plain forward over each conversation alone."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType
 
-from jaxrl_guided.backbones import decoder, turns
+from jaxrl_guided.backbones import decoder, sharding, turns
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.draw import Cut
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
@@ -306,3 +311,38 @@ def test_reading_leaves_other_rows_bit_for_bit():
     assert after.turn.count.tolist() == [1, 0, 1, 0]
     for old, new in zip(jax.tree.leaves(slots), jax.tree.leaves(after), strict=True):
         assert np.array_equal(old[1], new[1])
+
+
+def eight_devices() -> None:
+    """Runs in a process with eight devices; the last prompt makes the slots grow."""
+    mesh = sharding.make_model_mesh(fsdp=4, tensor=2)
+    params = jax.device_put(PARAMS, sharding.shardings(mesh, CONFIG, PARAMS))
+    rules = Rules(CONFIG, size=600, max_tokens=5)
+    divided, alone = Sampler(rules, rows=8, mesh=mesh), Sampler(rules, rows=8)
+    for turn, slots in enumerate(([0, 1, 2, 3, 4, 5, 6, 7], [3], [1, 2, 6], [0])):
+        length = 300 if turn == 3 else 6
+        talk = {s: Request(prompt(length, 10 * turn + s), seed=s) for s in slots}
+        ours = divided.answer(Weights(params), talk, steps=2)
+        for slot, expected in alone.answer(Weights(PARAMS), talk).items():
+            assert np.array_equal(ours[slot].tokens, expected.tokens)
+            np.testing.assert_allclose(ours[slot].log_probs, expected.log_probs, atol=1e-4)
+    keys = divided._slots.cache.keys[0]
+    assert keys.shape[2] == 512
+    assert keys.addressable_shards[0].data.shape == (2, 1, 512, 12)
+
+
+@pytest.mark.slow
+def test_eight_devices_answer_as_one_does():
+    subprocess.run(
+        [sys.executable, "-c", "from tests.backbones import test_sampler as t; t.eight_devices()"],
+        env=os.environ
+        | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"},
+        check=True,
+        timeout=600,
+    )
+
+
+def test_slots_must_divide_among_devices():
+    mesh = AbstractMesh((4, 1), (sharding.FSDP, sharding.TENSOR), (AxisType.Auto,) * 2)
+    with pytest.raises(ValueError, match="6 rows cannot be divided among fsdp = 4"):
+        Sampler(RULES, rows=6, mesh=mesh)

@@ -100,11 +100,12 @@ class LanguageLearnerConfig:
 
 @struct.dataclass
 class LanguageState:
-    """What an update changes; donated.
+    """What an update changes.
 
     Attributes:
-      trained: adapters, or all weights.
-      optimizer: its state.
+      trained: adapters, or all weights. Never donated: a sampler may go on reading them, and they
+        are free when it takes newer ones.
+      optimizer: its state; donated.
       step: `i32`, optimiser steps so far: the version of the weights.
     """
 
@@ -178,14 +179,19 @@ def no_gradient(config: LanguageLearnerConfig, trained: Params) -> Gradient:
 
 
 def apply_gradient(
-    config: LanguageLearnerConfig, state: LanguageState, gradient: Gradient
+    config: LanguageLearnerConfig,
+    gradient: Gradient,
+    optimizer: optax.OptState,
+    trained: Params,
+    step: jax.Array,
 ) -> tuple[LanguageState, Metrics]:
     """One optimiser step. A gradient that is not finite changes nothing and is counted."""
     norm = optax.global_norm(gradient.trained)
-    updates, optimizer = _optimizer(config).update(gradient.trained, state.optimizer, state.trained)
-    stepped = LanguageState(optax.apply_updates(state.trained, updates), optimizer, state.step + 1)
+    updates, moments = _optimizer(config).update(gradient.trained, optimizer, trained)
+    stepped = LanguageState(optax.apply_updates(trained, updates), moments, step + 1)
     sound = jnp.isfinite(norm)
-    kept = jax.tree.map(lambda new, old: jnp.where(sound, new, old), stepped, state)
+    before = LanguageState(trained, optimizer, step)
+    kept = jax.tree.map(lambda new, old: jnp.where(sound, new, old), stepped, before)
     return kept, {**gradient.metrics, "grad_norm": norm, "skipped": (~sound).astype(jnp.float32)}
 
 
@@ -204,7 +210,7 @@ class LanguageLearner:
         self._score = jax.jit(score, static_argnums=0)
         self._zeros = jax.jit(no_gradient, static_argnums=0)
         self._add = jax.jit(add_gradient, static_argnums=0, donate_argnums=3)
-        self._apply = jax.jit(apply_gradient, static_argnums=0, donate_argnums=1)
+        self._apply = jax.jit(apply_gradient, static_argnums=0, donate_argnums=(1, 2))
 
     def update(
         self, state: LanguageState, samples: Sequence[Sample], minibatches: int = 1
@@ -212,7 +218,7 @@ class LanguageLearner:
         """Learns from a batch, once.
 
         Args:
-          state: donated.
+          state: its optimizer is donated, its weights stay usable.
           samples: of the batch; at least one with a spoken token.
           minibatches: optimiser steps; each takes its share of the samples, in order.
 
@@ -233,7 +239,9 @@ class LanguageLearner:
                 gradient = self._add(
                     self.config, self._base, state.trained, gradient, micro, scored
                 )
-            state, metrics = self._apply(self.config, state, gradient)
+            state, metrics = self._apply(
+                self.config, gradient, state.optimizer, state.trained, state.step
+            )
             rows.append(metrics)
         host: Any = jax.device_get(rows)
         return state, {name: float(np.mean([row[name] for row in host])) for name in host[0]}

@@ -176,6 +176,21 @@ def test_programs_are_one_for_each_length():
     assert learner._apply._cache_size() - before[1] == 1
 
 
+def test_weights_that_a_sampler_reads_outlive_the_update():
+    state = trained_of(LORA)
+    sampler = Sampler(Rules(BACKBONE, size=16, max_tokens=8, lora_scale=LORA.lora_scale), rows=4)
+    sampler.submit(0, Request([1, 2, 3]))
+    weights, moments = Weights(BASE, state.trained), jax.tree.leaves(state.optimizer)
+    sampler.run(weights, steps=2)
+    after, _ = learner_of(LORA).update(state, samples_of())
+    assert any(x.is_deleted() for x in moments)
+    while sampler.busy:
+        done = sampler.run(weights, steps=2)
+    fresh = sampler.answer(weights, {0: Request([1, 2, 3], fresh=True)})
+    assert np.array_equal(done[0].tokens, fresh[0].tokens)
+    assert int(after.step) == 1
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing():
     state = trained_of(LORA)
     broken = dataclasses.replace(state, trained=jax.tree.map(lambda x: x * jnp.nan, state.trained))
