@@ -169,7 +169,8 @@ def eight_devices(finetune):
     )
 
 
-@pytest.mark.parametrize("finetune", ["lora", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("finetune", ["lora", "full"])
 def test_eight_devices_agree_with_one(finetune):
     subprocess.run(
         [

@@ -122,12 +122,18 @@ def plain_update(config, state, samples, minibatches=1):
         optax.adamw(config.learning_rate, weight_decay=config.weight_decay),
     )
     trained, moments = state.trained, optimizer.init(state.trained)
-    old = [np.asarray(plain_log_probs(config, trained, s)) for s in samples]
     plain = dataclasses.replace(config, lora=None, objective=GRPOConfig())
-    reference = [np.asarray(plain_log_probs(plain, BASE, s)) for s in samples]
+    old, reference = jax.device_get(
+        jax.jit(
+            lambda trained: (
+                [plain_log_probs(config, trained, s) for s in samples],
+                [plain_log_probs(plain, BASE, s) for s in samples],
+            )
+        )(trained)
+    )
     for part in np.array_split(np.arange(len(samples)), minibatches):
         chosen = [[x[i] for i in part] for x in (samples, old, reference)]
-        grads = jax.grad(lambda t, c=chosen: plain_loss(config, t, *c))(trained)
+        grads = jax.jit(jax.grad(lambda t, c=chosen: plain_loss(config, t, *c)))(trained)
         updates, moments = optimizer.update(grads, moments, trained)
         trained = optax.apply_updates(trained, updates)
     return trained
@@ -139,8 +145,8 @@ def close(ours, expected, atol=2e-5):
 
 @pytest.mark.parametrize(
     "config,minibatches",
-    [(FULL, 1), (FULL, 2), (LORA, 1), (CISPO, 1)],
-    ids=["full", "two steps", "lora", "cispo"],
+    [(FULL, 2), (LORA, 1), (CISPO, 1)],
+    ids=["full, two steps", "lora", "cispo"],
 )
 def test_an_update_is_that_of_the_plain_loss(config, minibatches):
     state, samples = trained_of(config), samples_of()
