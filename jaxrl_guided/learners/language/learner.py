@@ -123,11 +123,8 @@ class Gradient:
 
 
 def init_language(config: LanguageLearnerConfig, base: Params, key: jax.Array) -> LanguageState:
-    """New adapters on `base`, or a copy of `base` itself, which the state then owns."""
-    if config.lora is None:
-        trained = jax.tree.map(jnp.copy, base)
-    else:
-        trained = init_lora(config.backbone, config.lora, key)
+    """New adapters on `base`, or `base` itself."""
+    trained = base if config.lora is None else init_lora(config.backbone, config.lora, key)
     return LanguageState(trained, _optimizer(config).init(trained), jnp.zeros((), jnp.int32))
 
 
@@ -148,6 +145,13 @@ def score(
         remat=config.remat,
         compute_dtype=config.compute_dtype,
     )
+
+
+def score_log_probs(
+    config: LanguageLearnerConfig, base: Params | None, trained: Params | None, batch: MicroBatch
+) -> jax.Array:
+    """Log-probabilities of `score`; compiled by itself, no entropy is computed."""
+    return score(config, base, trained, batch).log_prob
 
 
 def add_gradient(
@@ -207,7 +211,7 @@ class LanguageLearner:
         if (base is None) != (config.lora is None):
             raise ValueError("base goes with lora: give both or neither")
         self.config, self._base = config, base
-        self._score = jax.jit(score, static_argnums=0)
+        self._log_probs = jax.jit(score_log_probs, static_argnums=0)
         self._zeros = jax.jit(no_gradient, static_argnums=0)
         self._add = jax.jit(add_gradient, static_argnums=0, donate_argnums=3)
         self._apply = jax.jit(apply_gradient, static_argnums=0, donate_argnums=(1, 2))
@@ -265,12 +269,11 @@ class LanguageLearner:
         config, found = self.config, []
         weights = self._weights(samples)
         for micro in micro_batches(samples, weights, config.micro_batch, config.lengths):
-            old, reference = None, None
+            old, reference = micro.behaviour, None
             if isinstance(config.objective, GRPOConfig):
-                old = self._score(config, self._base, state.trained, micro).log_prob
+                old = self._log_probs(config, self._base, state.trained, micro)
             if config.has_reference:
-                reference = self._score(config, self._base, None, micro).log_prob
-            old = micro.behaviour if old is None else old
+                reference = self._log_probs(config, self._base, None, micro)
             scored = Scored(micro.behaviour, old, reference, micro.advantage, micro.weight)
             found.append((micro, scored))
         return found
