@@ -28,6 +28,7 @@ from jaxrl_guided.learners.language.objectives import (
     metric_names,
     token_losses,
 )
+from jaxrl_guided.runtime.ranges import POSITIVE, check, check_choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,17 +67,13 @@ class LanguageLearnerConfig:
     compute_dtype: jax.typing.DTypeLike = jnp.float32
 
     def __post_init__(self) -> None:
-        if self.aggregation not in AGGREGATIONS:
-            known = ", ".join(AGGREGATIONS)
-            raise ValueError(f"aggregation must be one of {known}, not {self.aggregation!r}")
+        check_choice(self, "aggregation", AGGREGATIONS)
         if (self.aggregation == "fixed_length") != (self.fixed_length > 0):
             raise ValueError(
                 "fixed_length must be positive with aggregation fixed_length and 0 otherwise, got "
                 f"{self.fixed_length} with {self.aggregation}"
             )
-        for name in ("learning_rate", "max_grad_norm"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        check(self, POSITIVE, "learning_rate", "max_grad_norm")
         if not self.weight_decay >= 0 or self.micro_batch < 1:
             raise ValueError(
                 "weight_decay must not be negative and micro_batch at least 1, got "

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from jaxrl_guided.runtime.ranges import check_choice
+
 Ratio = Literal["token", "sequence"]
 RATIOS = get_args(Ratio)
 
@@ -59,8 +61,7 @@ class GRPOConfig:
     kl_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.ratio not in RATIOS:
-            raise ValueError(f"ratio must be one of {', '.join(RATIOS)}, not {self.ratio!r}")
+        check_choice(self, "ratio", RATIOS)
         if not 0 < self.clip_low < 1 or not self.clip_high > 0:
             raise ValueError(
                 "clip_low must be between 0 and 1 and clip_high positive, got "
