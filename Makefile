@@ -37,6 +37,7 @@ smoke: setup-dev
 	$(PY) -m experiments.train --preset=smoke --run_dir=runs/smoke/ppo
 	$(PY) -m experiments.train --preset=smoke --config.algorithm=sac --run_dir=runs/smoke/sac
 	$(PY) -m experiments.train --preset=smoke --config.env=minihack/Room-5x5 --run_dir=runs/smoke/host
+	$(PY) -m experiments.train_llm --preset=smoke --run_dir=runs/smoke/llm
 
 test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparisons
 	$(PY) -m pytest -m "slow and not device and not parity"

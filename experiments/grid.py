@@ -6,7 +6,7 @@ Finished cells are committed under `benchmarks/results/cells/NAME/` and skipped;
 `benchmarks/results/NAME*.json` grows with them and refuses to mix configurations, priors and
 datasets. `--table_only` makes it from the committed cells alone. NAME is one of lago_clevr,
 lago_clevr_30, lago_metaworld, lago_metaworld_tune, lago_metaworld_gate, lago_tune, lago_backbones,
-lago_gate and learners.
+lago_gate, learners and language.
 """
 
 import dataclasses
@@ -28,6 +28,7 @@ from jaxrl_guided.lago.report import as_text
 from jaxrl_guided.lago.sources import load_finished
 from jaxrl_guided.lago.tuning import METAWORLD_TRIALS, TRIALS
 from jaxrl_guided.learners import standard
+from jaxrl_guided.learners.language import table as language
 from jaxrl_guided.runtime import app, cells, files, versions
 from jaxrl_guided.runtime.cells import GridReport
 from jaxrl_guided.runtime.errors import UserError
@@ -85,6 +86,11 @@ def _run_learners(wanted: Wanted, work: Path, results: Path, **options: Any) -> 
     return standard.run_in_processes(work, results, _script("train"), **options)
 
 
+def _run_language(wanted: Wanted, work: Path, results: Path, **options: Any) -> GridReport:
+    del wanted
+    return language.run_in_processes(work, results, _script("train_llm"), **options)
+
+
 def _online_tables(name: str, wanted: Wanted, results: Path, title: str = "") -> dict[str, Any]:
     records = grid.report(wanted, results, RESULTS, title, name)
     suffix = {"goal": "", "distance": "_distance"}
@@ -118,6 +124,11 @@ def _learner_tables(name: str, wanted: Wanted, results: Path) -> dict[str, Any]:
     return {name: standard.standard_record(results, RESULTS / f"{name}.png")}
 
 
+def _language_tables(name: str, wanted: Wanted, results: Path) -> dict[str, Any]:
+    del wanted
+    return {name: language.language_record(results)}
+
+
 _CLEVR = str(RESULTS / "priors/smollm2_8_lora"), "data/real"
 _CLEVR_30 = "runs/priors/smollm2_30_lora", "data/real"  # a prior too large to be committed
 _METAWORLD = str(RESULTS / "priors/metaworld_smollm2_8_lora"), "data/metaworld"
@@ -134,6 +145,7 @@ GRIDS = {
     ),
     "lago_gate": Grid(gate_cells, *_CLEVR, _run_online, _gate_tables),
     "learners": Grid(lambda: standard.TASKS, None, None, _run_learners, _learner_tables),
+    "language": Grid(language.language_cells, None, None, _run_language, _language_tables),
 }
 
 _CORES = flags.DEFINE_integer(

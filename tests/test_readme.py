@@ -68,8 +68,10 @@ def test_the_guided_example_comes_near_to_the_prior():
 
 @pytest.mark.slow
 def test_the_example_of_a_language_model_answers():
-    _, _, _, chat, *_ = examples()
-    assert "STOP_ID" in " ".join(run(chat))
+    _, _, _, chat, episodes, *_ = examples()
+    answered, *played = run(chat + episodes)
+    assert "STOP_ID" in answered
+    assert sum(line.startswith("assistant: ") for line in played) == 6
 
 
 @pytest.mark.slow

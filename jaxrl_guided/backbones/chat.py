@@ -60,6 +60,7 @@ class Chat:
     Attributes:
       stop_ids: ids that end an answer: the end of a text, and what the template closes an
         assistant's message with, where that is a special token.
+      closing: the one of them that a demonstrated answer ends with.
 
     Raises:
       BackboneError: there is no template, it cannot be rendered, or it changes what the assistant
@@ -85,7 +86,8 @@ class Chat:
         close = self._encode(self._after_answer([{"role": "user", "content": "?"}]))[:1]
         special = {i for i, t in tokenizer.backend.get_added_tokens_decoder().items() if t.special}
         ends = [*close, tokenizer.backend.token_to_id(template.eos)]
-        self.stop_ids = tuple(sorted({end for end in ends if end in special}))
+        known = [end for end in ends if end in special]
+        self.stop_ids, self.closing = tuple(sorted(set(known))), known[0] if known else None
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a new chat, up to where the assistant speaks."""
@@ -189,6 +191,14 @@ def read_template(root: epath.Path) -> ChatTemplate | None:
     if not source:
         return None
     return ChatTemplate(source, _token(raw.get("bos_token")), _token(raw.get("eos_token")))
+
+
+def write_template(root: epath.Path, template: ChatTemplate) -> None:
+    """Writes what `read_template` reads."""
+    (root / "chat_template.jinja").write_text(template.source)
+    named = {"bos_token": template.bos, "eos_token": template.eos}
+    found = {name: token for name, token in named.items() if token}
+    (root / "tokenizer_config.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
 def _token(raw: Any) -> str:

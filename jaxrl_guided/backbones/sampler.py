@@ -21,7 +21,7 @@ from jaxrl_guided.backbones.turns import Rules, Text, Weights
 
 # A program is compiled for each of these lengths of new tokens, each number of rows (powers of
 # four), and each room for tokens (doubled when a conversation needs it), when it is first needed.
-_LENGTHS = (16, 128, 512)
+_LENGTHS = (16, 32, 128, 512)
 _FIRST_SIZE = 256
 
 

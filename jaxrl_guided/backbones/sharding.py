@@ -4,6 +4,7 @@ Every weight has logical axes, and one table says along which axis of the mesh e
 of a batch are divided along `fsdp`. A mesh of 1 × 1 is a single device.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -28,13 +29,18 @@ _LINEAR = {
 """Logical axes of the inputs and outputs of a linear layer."""
 
 
-def make_model_mesh(fsdp: int = 1, tensor: int = 1) -> Mesh:
+def make_model_mesh(
+    fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None
+) -> Mesh:
     """The first `fsdp` × `tensor` devices.
+
+    Args:
+      devices: to take them from; all by default. Learner and sampler may have meshes of their own.
 
     Raises:
       ValueError: there are not as many.
     """
-    devices = jax.devices()
+    devices = jax.devices() if devices is None else devices
     if fsdp < 1 or tensor < 1 or fsdp * tensor > len(devices):
         raise ValueError(
             f"fsdp {fsdp} and tensor {tensor} must be positive, their product at most the "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 from etils import epath
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxrl_guided.backbones.config import BackboneError
 
@@ -128,6 +128,40 @@ def nano_tokenizer() -> Tokenizer:
     backend = _byte_level_bpe([*NANO_SPECIALS, *alphabet], [])
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.add_special_tokens(list(NANO_SPECIALS))
+    return Tokenizer(backend)
+
+
+def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE tokenizer of one's own, with the special tokens of `nano_tokenizer`.
+
+    Args:
+      texts: to learn words from; any others can be encoded, too.
+      vocab_size: ids at most.
+
+    Raises:
+      ValueError: `vocab_size` does not hold the special tokens and all bytes.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    least = len(NANO_SPECIALS) + len(alphabet)
+    if vocab_size < least:
+        raise ValueError(f"vocab_size must be at least {least}, got {vocab_size}")
+    backend = tokenizers.Tokenizer(models.BPE())
+    # A line end belongs to the word before it: the name of a role is one token of a chat.
+    words = tokenizers.Regex(r" ?\w+\n?|[^\w\s]+|\s+")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(words, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(NANO_SPECIALS),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
     return Tokenizer(backend)
 
 

@@ -1,8 +1,6 @@
 """What a training run is: environment, learner, seeds and how policies are judged."""
 
-import ast
 import dataclasses
-import math
 from typing import Any, Literal
 
 from jaxrl_guided.envs import registry
@@ -15,6 +13,7 @@ from jaxrl_guided.networks.actor_critic import NetworkConfig
 from jaxrl_guided.networks.soft import SoftNetworkConfig
 from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.errors import UserError, validation
+from jaxrl_guided.runtime.options import parse_options
 from jaxrl_guided.runtime.ranges import COUNT, INT32, check
 
 EVALUATION_SEED = 2_000_000_000
@@ -87,25 +86,8 @@ class TrainConfig:
         Raises:
           ValueError: one of them is not `NAME=VALUE`.
         """
-        found = {}
-        for option in self.options:
-            name, equals, text = option.partition("=")
-            if not equals or not name.isidentifier():
-                raise ValueError(f"options must be NAME=VALUE, not '{option}'")
-            if name in ("num_envs", "members"):
-                raise ValueError(
-                    f"options must not name '{name}': it follows from "
-                    f"{self.algorithm}.num_envs and the seeds"
-                )
-            if name in found:
-                raise ValueError(f"options must name '{name}' once")
-            try:
-                found[name] = ast.literal_eval(text)
-            except (ValueError, SyntaxError, TypeError):
-                found[name] = text
-            if isinstance(found[name], float) and not math.isfinite(found[name]):
-                raise ValueError(f"options must be finite numbers, not '{option}'")
-        return found
+        follows = f"{self.algorithm}.num_envs and the seeds"
+        return parse_options(self.options, {"num_envs": follows, "members": follows})
 
     @property
     def unread(self) -> tuple[str, str]:

@@ -17,7 +17,15 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 NAMES = sorted(
     path.stem for path in (REPOSITORY / "experiments").glob("*.py") if path.stem != "__init__"
 )
-WITH_RUN_DIR = ("compare_backbone", "lago", "sweep", "train", "train_online", "train_prior")
+WITH_RUN_DIR = (
+    "compare_backbone",
+    "lago",
+    "sweep",
+    "train",
+    "train_llm",
+    "train_online",
+    "train_prior",
+)
 
 
 def call(name, *arguments):

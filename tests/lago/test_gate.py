@@ -116,9 +116,8 @@ def test_sums_do_not_depend_on_the_cut():
     np.testing.assert_allclose(found[0], rows.sum(0), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "trial_share, points", [(0.2, 2), pytest.param(0.5, 4, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("trial_share, points", [(0.2, 2), (0.5, 4)])
 def test_a_stopped_run_goes_on_exactly(trial_share, points, prior, tmp_path):
     """With the second pair the first points of the curve would lie within the trials."""
     evaluation = dataclasses.replace(gated().eval, curve_points=points)

@@ -63,7 +63,7 @@ def stop_at_first_point(flag):
     return opened
 
 
-@pytest.mark.parametrize("arm", ["lago", "ppo_bc"])
+@pytest.mark.parametrize("arm", ["lago", pytest.param("ppo_bc", marks=pytest.mark.slow)])
 def test_a_stopped_run_goes_on_exactly(arm, prior, expert, tmp_path, monkeypatch):
     config = online_config(arm=arm)
     given = inputs(config, prior, expert)

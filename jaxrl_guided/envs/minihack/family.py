@@ -44,12 +44,7 @@ def make_minihack(
       ValueError: an option out of range, or minihack is not installed.
     """
     config = HostConfig(observe, actions, reward, max_steps)
-    missing = [name for name in ("minihack", "pkg_resources") if not _is_there(name)]
-    if missing:
-        raise ValueError(
-            f"environment: 'minihack/{environment}' needs {' and '.join(missing)}; "
-            "install jaxrl_guided[minihack]"
-        )
+    check_installed(environment)
     pool = Pool(
         f"minihack/{environment}",
         functools.partial(Host, environment, config),
@@ -61,6 +56,16 @@ def make_minihack(
         spares=spares,
     )
     return make_bridge(pool, members)
+
+
+def check_installed(environment: str) -> None:
+    """Raises ValueError, which says what to install, unless MiniHack is there."""
+    missing = [name for name in ("minihack", "pkg_resources") if not _is_there(name)]
+    if missing:
+        raise ValueError(
+            f"environment: 'minihack/{environment}' needs {' and '.join(missing)}; "
+            "install jaxrl_guided[minihack]"
+        )
 
 
 def _is_there(module: str) -> bool:

@@ -6,14 +6,16 @@ because each token's weight in the batch's loss is known before (`advantages.tok
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import struct
+from jax.sharding import Mesh
 
+from jaxrl_guided.backbones import sharding
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.log_probs import Scores, score_tokens
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
@@ -29,6 +31,8 @@ from jaxrl_guided.learners.language.objectives import (
     token_losses,
 )
 from jaxrl_guided.runtime.ranges import POSITIVE, check, check_choice
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +129,11 @@ def init_language(config: LanguageLearnerConfig, base: Params, key: jax.Array) -
     return LanguageState(trained, _optimizer(config).init(trained), jnp.zeros((), jnp.int32))
 
 
+def restart(config: LanguageLearnerConfig, state: LanguageState) -> LanguageState:
+    """The same weights with an optimizer that knows nothing yet; the version goes on."""
+    return LanguageState(state.trained, _optimizer(config).init(state.trained), state.step)
+
+
 def score(
     config: LanguageLearnerConfig, base: Params | None, trained: Params | None, batch: MicroBatch
 ) -> Scores:
@@ -202,16 +211,39 @@ class LanguageLearner:
     Args:
       config: of the learner.
       base: weights that stay, under `config.lora`; None without. They are never donated.
+      mesh: of `sharding.make_model_mesh`, among whose devices weights and the rows of micro-batches
+        are divided; the result is that of one device but for the order of sums. States must lie on
+        it (`place`). None: everything is where it is given.
+
+    Raises:
+      ValueError: `base` without adapters or adapters without it, or rows do not divide.
     """
 
-    def __init__(self, config: LanguageLearnerConfig, base: Params | None = None) -> None:
+    def __init__(
+        self,
+        config: LanguageLearnerConfig,
+        base: Params | None = None,
+        mesh: Mesh | None = None,
+    ) -> None:
         if (base is None) != (config.lora is None):
             raise ValueError("base goes with lora: give both or neither")
-        self.config, self._base = config, base
+        if mesh is not None and config.micro_batch % mesh.shape[sharding.FSDP]:
+            raise ValueError(
+                f"micro_batch must divide among the {mesh.shape[sharding.FSDP]} devices of fsdp, "
+                f"got {config.micro_batch}"
+            )
+        self.config, self._mesh = config, mesh
+        self._base = None if base is None else self.place(base)
         self._log_probs = jax.jit(score_log_probs, static_argnums=0)
-        self._zeros = jax.jit(no_gradient, static_argnums=0)
-        self._add = jax.jit(add_gradient, static_argnums=0, donate_argnums=3)
-        self._apply = jax.jit(apply_gradient, static_argnums=0, donate_argnums=(1, 2))
+        self._zeros = jax.jit(_zeros, static_argnums=(0, 1))
+        self._add = jax.jit(_add, static_argnums=(0, 1), donate_argnums=4)
+        self._apply = jax.jit(_apply, static_argnums=(0, 1), donate_argnums=(2, 3))
+
+    def place(self, tree: T) -> T:
+        """Puts weights, a state or anything with weights in it on the mesh."""
+        if self._mesh is None:
+            return tree
+        return jax.device_put(tree, sharding.shardings(self._mesh, self.config.backbone, tree))
 
     def update(
         self, state: LanguageState, samples: Sequence[Sample], minibatches: int = 1
@@ -232,16 +264,18 @@ class LanguageLearner:
         """
         self._check(samples, minibatches)
         parts = [list(part) for part in np.array_split(np.arange(len(samples)), minibatches)]
-        batches = [self._scored([samples[i] for i in part], state) for part in parts]
+        batches = [
+            self._scored([samples[i] for i in part], state, first=number == 0)
+            for number, part in enumerate(parts)
+        ]
         rows: list[Metrics] = []
         for batch in batches:
-            gradient = self._zeros(self.config, state.trained)
+            static = self.config, self._mesh
+            gradient = self._zeros(*static, state.trained)
             for micro, scored in batch:
-                gradient = self._add(
-                    self.config, self._base, state.trained, gradient, micro, scored
-                )
+                gradient = self._add(*static, self._base, state.trained, gradient, micro, scored)
             state, metrics = self._apply(
-                self.config, gradient, state.optimizer, state.trained, state.step
+                *static, gradient, state.optimizer, state.trained, state.step
             )
             rows.append(metrics)
         host: Any = jax.device_get(rows)
@@ -260,14 +294,16 @@ class LanguageLearner:
                 raise ValueError(f"sample {number} has ids outside 0 … {vocabulary - 1}")
 
     def _scored(
-        self, samples: Sequence[Sample], state: LanguageState
+        self, samples: Sequence[Sample], state: LanguageState, first: bool
     ) -> list[tuple[MicroBatch, Scored]]:
         """Micro-batches with what is known before the batch's first optimiser step."""
         config, found = self.config, []
         weights = self._weights(samples)
         for micro in micro_batches(samples, weights, config.micro_batch, config.lengths):
-            old, reference = micro.behaviour, None
-            if isinstance(config.objective, GRPOConfig):
+            if self._mesh is not None:
+                micro = jax.device_put(micro, sharding.of_rows(self._mesh))
+            old = reference = None
+            if isinstance(config.objective, GRPOConfig) and not first:
                 old = self._log_probs(config, self._base, state.trained, micro)
             if config.has_reference:
                 reference = self._log_probs(config, self._base, None, micro)
@@ -283,6 +319,43 @@ class LanguageLearner:
         parts = np.array([sample.part for sample in samples])
         weight = token_weights(spoken, parts, self.config.aggregation, self.config.fixed_length)
         return [row[: len(sample.tokens)] for row, sample in zip(weight, samples, strict=True)]
+
+
+def _zeros(config: LanguageLearnerConfig, mesh: Mesh | None, trained: Params) -> Gradient:
+    return _pinned(config, mesh, no_gradient(config, trained))
+
+
+def _add(
+    config: LanguageLearnerConfig,
+    mesh: Mesh | None,
+    base: Params | None,
+    trained: Params,
+    gradient: Gradient,
+    batch: MicroBatch,
+    scored: Scored,
+) -> Gradient:
+    added = add_gradient(config, base, trained, gradient, batch, scored)
+    return _pinned(config, mesh, added)
+
+
+def _apply(
+    config: LanguageLearnerConfig,
+    mesh: Mesh | None,
+    gradient: Gradient,
+    optimizer: optax.OptState,
+    trained: Params,
+    step: jax.Array,
+) -> tuple[LanguageState, Metrics]:
+    applied = apply_gradient(config, gradient, optimizer, trained, step)
+    return _pinned(config, mesh, applied)
+
+
+def _pinned(config: LanguageLearnerConfig, mesh: Mesh | None, tree: T) -> T:
+    """Otherwise the compiler may choose other places, and the next call compiles again."""
+    if mesh is None:
+        return tree
+    places = sharding.shardings(mesh, config.backbone, tree)
+    return jax.lax.with_sharding_constraint(tree, places)
 
 
 def _optimizer(config: LanguageLearnerConfig) -> optax.GradientTransformation:

@@ -1,4 +1,4 @@
-"""Losses of single tokens under policy gradients for language models: GRPO's and CISPO's.
+"""Losses of single tokens: GRPO's and CISPO's policy gradients, and imitation.
 
 All take log-probabilities `f32[B, T]`; what is no token of the assistant is masked by the weights
 of `advantages.token_weights`, which also say how tokens make one number.
@@ -26,14 +26,15 @@ class Scored:
 
     Attributes:
       behaviour: `f32[B, T]`, log-probabilities with which they were drawn.
-      old: `f32[B, T]`, of the policy before the batch's first optimiser step, from the trainer.
+      old: `f32[B, T]`, of the policy before the batch's first optimiser step, from the trainer;
+        None in that step itself, whose own log-probabilities they are.
       reference: `f32[B, T]` of the reference policy, or None without a KL penalty.
       advantage: `f32[B]`.
       weight: `f32[B, T]`, zero for tokens without loss.
     """
 
     behaviour: jax.Array
-    old: jax.Array
+    old: jax.Array | None
     reference: jax.Array | None
     advantage: jax.Array
     weight: jax.Array
@@ -98,7 +99,12 @@ class CISPOConfig:
             )
 
 
-Objective = GRPOConfig | CISPOConfig
+@dataclasses.dataclass(frozen=True)
+class ImitationConfig:
+    """Cross-entropy with what was said; advantages and behaviour do not matter."""
+
+
+Objective = GRPOConfig | CISPOConfig | ImitationConfig
 
 
 def token_losses(
@@ -110,11 +116,15 @@ def token_losses(
     """
     if isinstance(objective, GRPOConfig):
         return _grpo(objective, log_prob, batch)
-    return _cispo(objective, log_prob, batch)
+    if isinstance(objective, CISPOConfig):
+        return _cispo(objective, log_prob, batch)
+    return -jnp.where(batch.weight > 0, log_prob, 0.0), {}
 
 
 def metric_names(objective: Objective) -> tuple[str, ...]:
     """The metrics of `token_losses`."""
+    if isinstance(objective, ImitationConfig):
+        return ()
     if isinstance(objective, CISPOConfig):
         return ("clipped", "ratio")
     penalty = ("kl_reference",) if objective.kl_weight > 0 else ()
@@ -123,13 +133,14 @@ def metric_names(objective: Objective) -> tuple[str, ...]:
 
 def _grpo(objective: GRPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[jax.Array, Metrics]:
     counted = batch.weight > 0
-    change = jnp.where(counted, log_prob - batch.old, 0.0)
+    old = lax.stop_gradient(log_prob) if batch.old is None else batch.old
+    change = jnp.where(counted, log_prob - old, 0.0)
     if objective.ratio == "sequence":
         change = jnp.where(counted, change.sum(1, keepdims=True), 0.0)
     ratio, advantage = jnp.exp(change), batch.advantage[:, None]
     clipped = jnp.clip(ratio, 1 - objective.clip_low, 1 + objective.clip_high)
     gain = jnp.minimum(ratio * advantage, clipped * advantage)
-    importance = jnp.where(counted, jnp.exp(batch.old - batch.behaviour), 1.0)
+    importance = jnp.where(counted, jnp.exp(old - batch.behaviour), 1.0)
     truncated = jnp.minimum(lax.stop_gradient(importance), objective.max_importance)
     loss = -truncated * gain
     metrics = {

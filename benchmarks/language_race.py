@@ -1,0 +1,98 @@
+"""Contenders of the benchmarks of language models, in processes of their own, turn by turn.
+
+All are on one core with one thread, in float32. A contender that fails is left out and named.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import common, environments, race
+from benchmarks.workers import ContenderFailed, Worker
+from jaxrl_guided.runtime.errors import UserError
+
+OURS = [sys.executable, "-m", "benchmarks.ours_language"]
+
+
+@dataclasses.dataclass
+class Measured:
+    """What is known of a contender.
+
+    Attributes:
+      per_unit: seconds a token in each repeat.
+      rss_mb: most memory.
+      note: its versions.
+      failed: why it has no numbers; empty if it has.
+    """
+
+    per_unit: list[float] = dataclasses.field(default_factory=list)
+    rss_mb: float = 0.0
+    note: str = ""
+    failed: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return 1 / statistics.median(self.per_unit)
+
+    @property
+    def timing(self) -> common.Timing:
+        """Of a token."""
+        return common.Timing(
+            statistics.median(self.per_unit), min(self.per_unit), max(self.per_unit)
+        )
+
+
+def torch_command() -> tuple[list[str], str]:
+    """How the peer is started, or an empty list and the reason; installs it."""
+    try:
+        python = environments.make_environment("torch", pathlib.Path(race.ENVS.value))
+    except UserError as error:
+        print(f"torch is left out: {error}", flush=True)
+        return [], str(error)
+    return [str(python), str(race.SCRIPTS / "language_torch.py")], ""
+
+
+def measure(
+    contenders: Mapping[str, tuple[Sequence[str], Mapping[str, Any]]], repeats: int
+) -> tuple[dict[str, Measured], dict[str, float]]:
+    """Starts all, lets each run once unmeasured, then measures in turn.
+
+    Args:
+      contenders: command and task by name; ours begin with `ours`.
+      repeats: measured runs of each.
+
+    Returns:
+      What was measured, and the floor that `ours` tells if its task is to sample.
+    """
+    found = {name: Measured() for name in contenders}
+    workers: dict[str, Worker] = {}
+    floor: dict[str, float] = {}
+    try:
+        for seed in range(repeats + 1):
+            for name, (command, task) in contenders.items():
+                try:
+                    if found[name].failed:
+                        continue
+                    if name not in workers:
+                        workers[name] = Worker(command, task)
+                        found[name].note = workers[name].ready["note"]
+                    answer = workers[name].ask(f"run {seed}")
+                except ContenderFailed as error:
+                    if name.startswith("ours"):
+                        raise RuntimeError(f"{name} failed: {error}") from error
+                    found[name].failed = str(error)
+                    print(f"{name} failed: {error}", flush=True)
+                    continue
+                if seed:
+                    found[name].per_unit.append(answer["seconds"] / answer["steps"])
+                found[name].rss_mb = max(found[name].rss_mb, answer["rss_mb"])
+        if contenders["ours"][1]["work"] == "sample":
+            floor = workers["ours"].ask("floor")
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return found, floor

@@ -1,0 +1,45 @@
+"""Trains a language model on a task in text: imitation, then GRPO on its own episodes.
+
+    python -m experiments.train_llm --preset=nano --run_dir=runs/route
+    python -m experiments.train_llm --preset=smollm2 --config.task=minihack/Room-Random-5x5
+
+`nano` is a decoder of random weights with a tokenizer of its own, on a task that needs memory;
+`smollm2` trains adapters on SmolLM2-135M-Instruct. The run directory gets configuration, metrics,
+checkpoints, the final model (a Hugging Face directory, or PEFT's files of the adapters), a curve
+and a summary. A run that was stopped goes on with the same command and `--run_dir`. The grid
+`language` calls it with `--cell` and `--result`.
+"""
+
+from absl import flags
+
+from jaxrl_guided.learners.language.presets import PRESETS
+from jaxrl_guided.runtime import app, cell_flags, config
+
+_CONFIG = config.define(PRESETS)
+flags.adopt_module_key_flags(cell_flags)
+
+
+def run() -> None:
+    """Trains, judges and prints the summary."""
+    from jaxrl_guided.learners.language.job import run_language, summary_text
+    from jaxrl_guided.learners.language.preparation import prepare
+    from jaxrl_guided.learners.language.run_config import LanguageRunConfig
+    from jaxrl_guided.learners.language.table import run_cell
+    from jaxrl_guided.runtime import rundir, signals
+
+    if cell := cell_flags.read(LanguageRunConfig, _CONFIG):
+        settings, path = cell
+        print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
+        return
+    settings = _CONFIG.build()
+    with signals.catch_signals() as stop:
+        job = prepare(settings)
+        name = settings.task.replace("/", "-")
+        with rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir:
+            result = run_language(job, run_dir, stop)
+    print(summary_text(settings, result))
+    print(f"results in {run_dir.home}")
+
+
+if __name__ == "__main__":
+    app.main(run, uses_run_dir=True)

@@ -1,0 +1,85 @@
+"""What agents that speak play: episodes in text, a conversation each."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+TASK = "task"
+"""Name of the reward that the task itself gives."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """How an episode begins.
+
+    Attributes:
+      system: what the agent is, what it can do and how it says so; the same for all episodes.
+      observation: the first message to it.
+      description: what this episode asks for, in a line; experience is looked up by it.
+    """
+
+    system: str
+    observation: str
+    description: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What follows an answer.
+
+    Attributes:
+      observation: the next message to the agent; of no use after the last answer.
+      rewards: by name, `TASK` and others such as penalties; an episode's return is the sum of all.
+      terminated: the episode has ended by what happened in it.
+      truncated: it was ended before that.
+      success: the task is solved; once at most in an episode, at its end.
+      acted: the answer named something to do; False: nothing has happened, `observation` says why.
+      role: who speaks, the environment (`user`) or a tool that the agent has called.
+    """
+
+    observation: str
+    rewards: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    acted: bool = True
+    role: Literal["user", "tool"] = "user"
+
+
+class TextTask(Protocol):
+    """One episode after the other, on the host.
+
+    Attributes:
+      max_turns: answers in an episode; whoever plays it counts them.
+      instances: number of seeds, each of which is another episode.
+    """
+
+    max_turns: int
+    instances: int
+
+    def reset(self, seed: int) -> Opening:
+        """Starts the episode of that seed, 0 … `instances` − 1: always the same one."""
+        ...
+
+    def step(self, answer: str) -> Reply:
+        """Reads an answer, does what it says, and shows what follows.
+
+        Any text is an answer; one that cannot be read changes nothing in the episode.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what the task holds."""
+        ...
+
+
+class Demonstrator(Protocol):
+    """Plays a task from the same messages that an agent gets."""
+
+    def reset(self, seed: int) -> None:
+        """A new episode begins; the seed decides what the demonstrator leaves to chance."""
+        ...
+
+    def answer(self, observation: str) -> str:
+        """What it says to a message."""
+        ...

@@ -1,0 +1,282 @@
+"""Episodes of text tasks played by a language model, each in a slot of the sampler.
+
+No episode waits for another: a slot whose answer is complete goes on with its own episode, or
+begins the next one, while others are in the middle of their answers.
+"""
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from jaxrl_guided.backbones.chat import Chat, Conversation, Message
+from jaxrl_guided.backbones.sampler import Completion, Request, Sampler
+from jaxrl_guided.backbones.tokenizer import Tokenizer
+from jaxrl_guided.backbones.turns import Weights
+from jaxrl_guided.envs.text.task import Reply, TextTask
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """An episode to be played.
+
+    Attributes:
+      seed: of the task.
+      draws: of what the model says; with `seed` and the weights it decides the whole episode.
+      temperature: 0 is greedy.
+      context: appended to the system's message.
+      group: rollouts that are compared with each other.
+      part: see `Sample.part`.
+    """
+
+    seed: int
+    draws: int
+    temperature: float = 1.0
+    context: str = ""
+    group: int = 0
+    part: int = 0
+
+
+End = Literal["terminated", "truncated", "turns", "room"]
+"""Why an episode is over: by itself, by the task's limit, by `max_turns`, or its slot is full."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """A finished episode.
+
+    Attributes:
+      start: what was asked for.
+      description: of the task, in a line.
+      messages: all that was said, roles `system`, `user`, `assistant` and `tool`.
+      tokens, spoken, log_probs: `i32[T]`, `bool[T]`, `f32[T]`, the conversation as ids, as in
+        `Sample`.
+      rewards: sums by name.
+      success: the task was solved.
+      turns: answers.
+      unread: answers that did nothing.
+      end: why it is over.
+      version: of the oldest weights that took part in it.
+    """
+
+    start: Start
+    description: str
+    messages: Sequence[tuple[str, str]]
+    tokens: np.ndarray
+    spoken: np.ndarray
+    log_probs: np.ndarray
+    rewards: dict[str, float]
+    success: bool
+    turns: int
+    unread: int
+    end: End
+    version: int
+
+    @property
+    def total_reward(self) -> float:
+        """The return: sum of all rewards."""
+        return sum(self.rewards.values())
+
+
+class Rollouts:
+    """Plays episodes in all slots of a sampler.
+
+    Args:
+      sampler: its slots are used for nothing else.
+      chat: of the same backbone.
+      tokenizer: of the same backbone.
+      make_task: one task a slot.
+
+    Raises:
+      ValueError: the sampler does not stop where the chat's answers end, or cuts conversations.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        chat: Chat,
+        tokenizer: Tokenizer,
+        make_task: Callable[[], TextTask],
+    ) -> None:
+        if sampler.overlong != "error":
+            raise ValueError(
+                "rollouts end episodes that have no room; take a sampler with overlong='error'"
+            )
+        if missing := set(chat.stop_ids) - set(sampler.rules.stop_ids):
+            raise ValueError(
+                f"the sampler does not stop at the chat's ids {sorted(missing)}: give Rules "
+                "stop_ids=chat.stop_ids"
+            )
+        self._sampler, self._chat, self._tokenizer = sampler, chat, tokenizer
+        self._tasks = [make_task() for _ in range(sampler.rows)]
+        self._queue: deque[Start] = deque()
+        self._open: dict[int, _Open] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Some episode is not over."""
+        return bool(self._queue or self._open)
+
+    def add(self, starts: Iterable[Start]) -> None:
+        """More episodes to play, after those that wait already."""
+        self._queue.extend(starts)
+
+    def run(self, weights: Weights, version: int = 0, steps: int = 32) -> list[Episode]:
+        """Begins what has a free slot, and plays on until `steps` more tokens are drawn in each.
+
+        Args:
+          version: of the weights.
+
+        Returns:
+          The episodes that ended.
+
+        Raises:
+          ValueError: an opening leaves no room for an answer in the sampler's slots.
+        """
+        for slot in range(self._sampler.rows):
+            if self._queue and slot not in self._open:
+                self._begin(slot, self._queue.popleft(), version)
+        for episode in self._open.values():
+            episode.version = min(episode.version, version)
+        done = self._sampler.run(weights, steps)
+        return [
+            ended
+            for slot, completion in sorted(done.items())
+            if (ended := self._heard(slot, completion)) is not None
+        ]
+
+    def play(self, starts: Sequence[Start], weights: Weights, version: int = 0) -> list[Episode]:
+        """Plays episodes to their ends; in the order of `starts`, which must differ."""
+        place = {start: index for index, start in enumerate(starts)}
+        self.add(starts)
+        done: list[Episode] = []
+        while self.busy:
+            done += self.run(weights, version)
+        return sorted(done, key=lambda episode: place[episode.start])
+
+    def close(self) -> None:
+        """Closes the tasks."""
+        for task in self._tasks:
+            task.close()
+
+    def _begin(self, slot: int, start: Start, version: int) -> None:
+        opening = self._tasks[slot].reset(start.seed)
+        system = "\n".join(filter(None, (opening.system, start.context)))
+        messages: list[Message] = [
+            {"role": "system", "content": system},
+            {"role": "user", "content": opening.observation},
+        ]
+        ids = self._chat.opening(messages)
+        episode = self._open[slot] = _Open(start, opening.description, version)
+        episode.messages += [(message["role"], message["content"]) for message in messages]
+        self._ask(slot, ids, fresh=True)
+
+    def _ask(self, slot: int, ids: Sequence[int], fresh: bool = False) -> None:
+        episode = self._open[slot]
+        episode.conversation.read(ids)
+        request = Request(
+            ids,
+            _seed_of(episode.start.draws, episode.turns),
+            episode.start.temperature,
+            fresh=fresh,
+        )
+        self._sampler.submit(slot, request)
+
+    def _heard(self, slot: int, completion: Completion) -> Episode | None:
+        """Goes on after an answer; returns the episode if it is over."""
+        episode = self._open[slot]
+        tokens = completion.tokens
+        episode.conversation.said(tokens, completion.log_probs)
+        said = self._tokenizer.decode(tokens[:-1] if tokens[-1] in self._chat.stop_ids else tokens)
+        reply = self._tasks[slot].step(said)
+        episode.add(said, reply)
+        if reply.terminated:
+            return self._over(slot, "terminated")
+        if reply.truncated:
+            return self._over(slot, "truncated")
+        if episode.turns >= self._tasks[slot].max_turns:
+            return self._over(slot, "turns")
+        message: Message = {"role": reply.role, "content": reply.observation}
+        ids = self._chat.reply([message], int(tokens[-1]))
+        rules = self._sampler.rules
+        if len(episode.conversation) + len(ids) + rules.max_tokens - 1 > rules.size:
+            return self._over(slot, "room")
+        episode.messages.append((reply.role, reply.observation))
+        self._ask(slot, ids)
+        return None
+
+    def _over(self, slot: int, end: End) -> Episode:
+        return self._open.pop(slot).ended(end)
+
+
+class _Open:
+    """An episode in a slot."""
+
+    def __init__(self, start: Start, description: str, version: int) -> None:
+        self.start, self.description, self.version = start, description, version
+        self.conversation, self.messages = Conversation(), list[tuple[str, str]]()
+        self.rewards: dict[str, float] = {}
+        self.turns = self.unread = 0
+        self.success = False
+
+    def add(self, said: str, reply: Reply) -> None:
+        """An answer and what it led to."""
+        self.messages.append(("assistant", said))
+        self.turns += 1
+        self.unread += not reply.acted
+        self.success |= reply.success
+        for name, reward in reply.rewards.items():
+            self.rewards[name] = self.rewards.get(name, 0.0) + reward
+
+    def ended(self, end: End) -> Episode:
+        """What is reported of it."""
+        return Episode(
+            self.start,
+            self.description,
+            tuple(self.messages),
+            *self.conversation.arrays(),
+            self.rewards,
+            self.success,
+            self.turns,
+            self.unread,
+            end,
+            self.version,
+        )
+
+
+def _seed_of(draws: int, turn: int) -> int:
+    """The sampler's seed for a turn; of independent turns and episodes."""
+    return int(np.random.SeedSequence([draws, turn]).generate_state(1)[0])
+
+
+class Outcomes(NamedTuple):
+    """Means over episodes.
+
+    Attributes:
+      success, reward, turns: as in `Episode`.
+      unread: share of the answers that did nothing.
+      cut: share of the episodes that ended for want of turns or room.
+      answer_tokens: of an answer.
+    """
+
+    success: float
+    reward: float
+    turns: float
+    unread: float
+    cut: float
+    answer_tokens: float
+
+
+def outcomes_of(episodes: Sequence[Episode]) -> Outcomes:
+    """Sums up at least one episode."""
+    turns = sum(episode.turns for episode in episodes)
+    return Outcomes(
+        success=float(np.mean([episode.success for episode in episodes])),
+        reward=float(np.mean([episode.total_reward for episode in episodes])),
+        turns=turns / len(episodes),
+        unread=sum(episode.unread for episode in episodes) / turns,
+        cut=float(np.mean([episode.end in ("turns", "room") for episode in episodes])),
+        answer_tokens=sum(int(episode.spoken.sum()) for episode in episodes) / turns,
+    )

@@ -1,0 +1,243 @@
+"""Episodes of a random decoder on a toy task, against the plain forward and the task by hand."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat
+from jaxrl_guided.backbones.config import BackboneConfig
+from jaxrl_guided.backbones.log_probs import score_tokens
+from jaxrl_guided.backbones.params import init_params, unstack
+from jaxrl_guided.backbones.sampler import Sampler
+from jaxrl_guided.backbones.tokenizer import nano_tokenizer
+from jaxrl_guided.backbones.turns import Rules, Weights
+from jaxrl_guided.envs.text.task import TASK, Opening, Reply
+from jaxrl_guided.learners.language.rollouts import Rollouts, Start, outcomes_of
+
+TOKENIZER = nano_tokenizer()
+CHAT = Chat(TOKENIZER, NANO_TEMPLATE)
+BACKBONE = BackboneConfig(
+    vocab_size=TOKENIZER.vocab_size,
+    hidden_size=32,
+    intermediate_size=48,
+    num_layers=2,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=16,
+    tie_embeddings=True,
+)
+PARAMS = init_params(BACKBONE, 0, std=0.3)
+WEIGHTS = Weights(unstack(PARAMS, fuse=True))
+RULES = Rules(BACKBONE, size=320, max_tokens=6, stop_ids=CHAT.stop_ids)
+
+
+class Toy:
+    """Ends by what was said, in one of three ways; pays by the length of what was said."""
+
+    max_turns, instances = 4, 100
+
+    def reset(self, seed):
+        self.seed, self.turn, self.closed = seed, 0, False
+        return Opening(f"s{seed}", "go", f"toy {seed}")
+
+    def step(self, answer):
+        self.turn += 1
+        kind = (len(answer) + self.seed + self.turn) % 7
+        return Reply(
+            "more" * (1 + kind),
+            {TASK: float(len(answer)), "late": -0.5 * self.turn},
+            terminated=kind == 0,
+            truncated=kind == 1,
+            success=kind == 0 and self.turn > 1,
+            acted=kind != 2,
+            role="tool" if kind == 3 else "user",
+        )
+
+    def close(self):
+        self.closed = True
+
+
+def rollouts_of(rows, make_task=Toy, rules=RULES, **options):
+    return Rollouts(Sampler(rules, rows, **options), CHAT, TOKENIZER, make_task)
+
+
+def starts_of(count, temperature=1.0):
+    return [Start(seed % 5, draws=seed, temperature=temperature) for seed in range(count)]
+
+
+PLAYED = rollouts_of(4).play(starts_of(24), WEIGHTS, version=3)
+
+
+def test_every_episode_is_played_in_order():
+    assert [episode.start for episode in PLAYED] == starts_of(24)
+    assert {episode.end for episode in PLAYED} == {"terminated", "truncated", "turns"}
+    assert {episode.version for episode in PLAYED} == {3}
+
+
+def test_episodes_are_those_of_the_task_by_hand():
+    for episode in PLAYED:
+        task = Toy()
+        opening = task.reset(episode.start.seed)
+        expected = [("system", opening.system), ("user", "go")]
+        answers = [text for role, text in episode.messages if role == "assistant"]
+        assert episode.turns == len(answers)
+        assert episode.description == opening.description
+        rewards, unread, success = {TASK: 0.0, "late": 0.0}, 0, False
+        for answer in answers:
+            reply = task.step(answer)
+            expected += [("assistant", answer), (reply.role, reply.observation)]
+            rewards = {name: rewards[name] + value for name, value in reply.rewards.items()}
+            unread, success = unread + (not reply.acted), success or reply.success
+        assert list(episode.messages) == expected[:-1]
+        assert (episode.rewards, episode.unread) == (rewards, unread)
+        assert episode.success == success
+        assert episode.total_reward == sum(rewards.values())
+        ends = {"terminated": reply.terminated, "truncated": reply.truncated}
+        assert ends.get(episode.end, episode.turns == Toy.max_turns)
+
+
+def test_ids_are_what_was_read_and_drawn():
+    """Nothing that was drawn is decoded and encoded again."""
+    recoded = 0
+    for episode in PLAYED:
+        system, first = (text for _, text in episode.messages[:2])
+        opening = [{"role": "system", "content": system}, {"role": "user", "content": first}]
+        expected = CHAT.opening(opening)
+        at = len(expected)
+        assert not episode.spoken[:at].any()
+        for role, text in episode.messages[2:]:
+            before = at
+            if role == "assistant":
+                while at < len(episode.tokens) and episode.spoken[at]:
+                    at += 1
+                said = episode.tokens[before:at].tolist()
+                body = said[:-1] if said[-1] in CHAT.stop_ids else said
+                assert TOKENIZER.decode(body) == text
+                recoded += TOKENIZER.encode([text])[0][0].tolist() != body
+                assert 1 <= len(said) <= RULES.max_tokens
+                expected += said
+            else:
+                expected += CHAT.reply([{"role": role, "content": text}], expected[-1])
+                at = len(expected)
+        assert episode.tokens.tolist() == expected
+    assert recoded  # there are answers that would have come back as other ids
+
+
+def test_log_probs_are_those_of_the_trainer():
+    tokens, spoken = np.zeros((24, RULES.size), np.int32), np.zeros((24, RULES.size), bool)
+    for row, episode in enumerate(PLAYED):
+        size = len(episode.tokens)
+        tokens[row, :size], spoken[row, :size] = episode.tokens, episode.spoken
+    scores = jax.jit(score_tokens, static_argnums=0)(BACKBONE, PARAMS, tokens, spoken, jnp.ones(24))
+    for row, episode in enumerate(PLAYED):
+        expected = scores.log_prob[row, : len(episode.tokens)]
+        np.testing.assert_allclose(episode.log_probs, expected, atol=1e-4)
+
+
+def same(ours, others):
+    for mine, other in zip(ours, others, strict=True):
+        assert mine.start == other.start
+        assert mine.messages == other.messages
+        assert np.array_equal(mine.tokens, other.tokens)
+        np.testing.assert_allclose(mine.log_probs, other.log_probs, atol=1e-5)
+
+
+def test_an_episode_does_not_depend_on_its_slot_or_its_company():
+    same(PLAYED, rollouts_of(7).play(starts_of(24), WEIGHTS))
+    alone = [rollouts_of(1).play([start], WEIGHTS)[0] for start in starts_of(3)]
+    same(PLAYED[:3], alone)
+    others = rollouts_of(4).play([Start(seed % 5, draws=99 + seed) for seed in range(24)], WEIGHTS)
+    assert sum(a.messages != b.messages for a, b in zip(PLAYED, others, strict=True)) > 20
+
+
+def test_slots_do_not_wait_for_each_other():
+    """With one slot more than long episodes, short ones pass through the last slot."""
+    work = rollouts_of(2)
+    work.add(starts_of(24))
+    order = []
+    while work.busy:
+        order += work.run(WEIGHTS, steps=1)
+    same(PLAYED, sorted(order, key=lambda episode: episode.start.draws))
+    assert [episode.start.draws for episode in order] != sorted(e.start.draws for e in order)
+
+
+def test_the_oldest_weights_that_took_part_are_named():
+    work, version, done = rollouts_of(3), 10, []
+    work.add(starts_of(6))
+    while work.busy:
+        version += 1
+        done += work.run(WEIGHTS, version, steps=1)
+    assert min(episode.version for episode in done) == 11
+    assert max(episode.version for episode in done) > 11
+    assert all(episode.version < version for episode in done if episode.turns > 1)
+
+
+def test_greedy_rollouts_of_a_task_are_alike():
+    starts = [Start(0, draws, temperature=0.0) for draws in range(3)]
+    first, *others = rollouts_of(3).play(starts, WEIGHTS)
+    assert all(np.array_equal(first.tokens, other.tokens) for other in others)
+
+
+def test_context_is_told_to_the_system_and_kept():
+    plain, told = rollouts_of(2).play(
+        [Start(0, 1, 0.0), dataclasses.replace(Start(0, 2, 0.0), context="Remember.")], WEIGHTS
+    )
+    assert plain.messages[0] == ("system", "s0")
+    assert told.messages[0] == ("system", "s0\nRemember.")
+    assert len(told.tokens) - told.spoken.sum() > len(plain.tokens) - plain.spoken.sum()
+
+
+def test_an_episode_ends_where_its_slot_is_full():
+    class Endless(Toy):
+        max_turns = 1000
+
+        def step(self, answer):
+            return Reply("and so on " * 2)
+
+    rules = dataclasses.replace(RULES, size=120)
+    for episode in rollouts_of(2, Endless, rules).play(starts_of(4), WEIGHTS):
+        assert episode.end == "room"
+        assert not episode.success
+        assert 60 < len(episode.tokens) <= rules.size + 1
+        assert episode.messages[-1][0] == "assistant"
+
+
+def test_an_opening_without_room_is_an_error():
+    work = rollouts_of(1, rules=dataclasses.replace(RULES, size=20))
+    with pytest.raises(ValueError, match="do not fit into size 20; raise size"):
+        work.play(starts_of(1), WEIGHTS)
+
+
+def test_samplers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"give Rules stop_ids=chat\.stop_ids"):
+        rollouts_of(1, rules=dataclasses.replace(RULES, stop_ids=()))
+    with pytest.raises(ValueError, match="overlong='error'"):
+        rollouts_of(1, overlong="truncate")
+
+
+def test_tasks_are_closed():
+    made = []
+
+    def make():
+        made.append(Toy())
+        return made[-1]
+
+    work = rollouts_of(3, make)
+    work.play(starts_of(3), WEIGHTS)
+    work.close()
+    assert [task.closed for task in made] == [True] * 3
+
+
+def test_outcomes_are_means_over_episodes():
+    found = outcomes_of(PLAYED)
+    assert found.success == np.mean([episode.success for episode in PLAYED])
+    assert found.reward == pytest.approx(np.mean([e.total_reward for e in PLAYED]), rel=1e-6)
+    turns = sum(episode.turns for episode in PLAYED)
+    assert found.turns == turns / 24
+    assert found.answer_tokens == sum(e.spoken.sum() for e in PLAYED) / turns
+    assert found.unread == sum(e.unread for e in PLAYED) / turns
+    assert found.cut == np.mean([e.end == "turns" for e in PLAYED])
+    assert jax.tree.all(jax.tree.map(np.isfinite, found._asdict()))

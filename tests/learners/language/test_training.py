@@ -1,0 +1,216 @@
+"""Rounds of play and learning: what they learn from, and that a stopped run goes on exactly."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl_guided.backbones.load import load_backbone
+from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.learners.language.advantages import group_advantages
+from jaxrl_guided.learners.language.job import run_language
+from jaxrl_guided.learners.language.preparation import divide, prepare
+from jaxrl_guided.learners.language.presets import SMOKE
+from jaxrl_guided.learners.language.rollouts import Episode, Start
+from jaxrl_guided.learners.language.run_config import (
+    ImproveConfig,
+    JudgeConfig,
+    LanguageRunConfig,
+    ScratchConfig,
+    WarmUpConfig,
+    lengths_up_to,
+)
+from jaxrl_guided.learners.language.training import LanguageRun, samples_of
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.metrics import read_metrics
+from jaxrl_guided.runtime.rundir import open_run
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
+
+
+def episode(reward, group, part=0):
+    return Episode(
+        Start(0, draws=0, temperature=0.7, group=group, part=part),
+        "",
+        (),
+        np.array([1, 2]),
+        np.array([False, True]),
+        np.array([0.0, -1.0], np.float32),
+        {"task": reward, "late": -0.5},
+        False,
+        1,
+        0,
+        "terminated",
+        0,
+    )
+
+
+REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0], np.float32)
+EPISODES = [episode(reward, i // 4, i % 2) for i, reward in enumerate(REWARDS)]
+
+
+def advantages_of(**changes):
+    config = ImproveConfig(instances=2, rollouts=4, **changes)
+    samples, flat = samples_of(config, EPISODES, np.random.default_rng(0))
+    assert [sample.part for sample in samples] == [0, 1] * 4
+    assert {sample.temperature for sample in samples} == {0.7}
+    return np.array([sample.advantage for sample in samples]), flat
+
+
+def test_returns_are_compared_as_the_settings_say():
+    rewards, groups = REWARDS - 0.5, np.arange(8) // 4
+    for norm in ("std", "mean"):
+        found, flat = advantages_of(norm=norm)
+        np.testing.assert_allclose(found, group_advantages(rewards, groups, norm)[0], atol=1e-6)
+        assert flat == 0.0
+    np.testing.assert_allclose(advantages_of(compare="batch")[0], rewards - rewards.mean())
+    np.testing.assert_allclose(advantages_of(compare="none")[0], rewards)
+
+
+def test_shuffled_rewards_are_the_same_rewards_of_others():
+    found, _ = advantages_of(compare="none", shuffle_rewards=True)
+    assert sorted(found) == sorted(REWARDS - 0.5)
+    assert not np.array_equal(found, REWARDS - 0.5)
+
+
+def test_nothing_is_judged_on_what_was_learned_from():
+    seeds = divide(1003)
+    parts = (seeds.judged, seeds.shown, seeds.played)
+    assert sorted(seed for part in parts for seed in part) == list(range(1003))
+    assert min(map(len, parts)) >= 125
+
+
+def test_lengths_grow_by_half_up_to_the_longest():
+    assert lengths_up_to(256) == (64, 96, 128, 192, 256)
+    assert lengths_up_to(300) == (64, 96, 128, 192, 256, 300)
+    assert lengths_up_to(40) == (40,)
+
+
+class StopAfter(StopFlag):
+    """Asks for a stop at the n-th look."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.looks = looks
+
+    @property
+    def requested(self):
+        self.looks -= 1
+        return self.looks < 0
+
+
+def run_in(path, config, stop=None):
+    with open_run(path, "test", config) as run:
+        return run_language(prepare(config), run, stop or StopFlag())
+
+
+def without_times(rows):
+    return [
+        {k: v for k, v in row.items() if not k.endswith("seconds") and k != "time"} for row in rows
+    ]
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_exactly(tmp_path):
+    whole = run_in(tmp_path / "whole", SMOKE)
+    for looks in (2, 3):  # within the warm-up; within the second part
+        with pytest.raises(Stopped, match="the same command goes on with --run_dir="):
+            run_in(tmp_path / "cut", SMOKE, StopAfter(looks))
+    rest = run_in(tmp_path / "cut", SMOKE)
+    assert {**whole, "minutes": 0} == {**rest, "minutes": 0}
+    rows = [without_times(read_metrics(tmp_path / name)) for name in ("whole", "cut")]
+    assert rows[0] == rows[1]
+    models = [
+        (tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")
+    ]
+    assert models[0] == models[1]
+    for name in ("summary.json", "summary.md", "curve.png", "config.json", "versions.json"):
+        assert (tmp_path / "whole" / name).exists()
+    assert whole["curve"]["rounds"] == [0, 2, 3]
+    assert whole["episodes"] == 3 * 16
+
+    again = load_backbone(str(tmp_path / "whole" / "model"))
+    assert again.template is not None
+    job = prepare(SMOKE)
+    assert again.config == job.backbone.config
+    assert again.tokenizer.backend.to_str() == job.backbone.tokenizer.backend.to_str()
+
+
+def test_a_round_is_a_function_of_its_number():
+    work = LanguageRun(prepare(SMOKE))
+    state = work.init()
+    for number in range(4):
+        state, numbers = work.round(number, state)
+    assert numbers["loss"] < 6
+    assert set(numbers) >= {"loss", "entropy", "grad_norm"}
+    copies = [jax.tree.map(np.array, state) for _ in range(2)]
+    results = [work.round(5, jax.tree.map(jax.numpy.asarray, copy)) for copy in copies]
+    (one, first), (two, second) = results
+    times = ("play_seconds", "learn_seconds")
+    assert {k: v for k, v in first.items() if k not in times} == {
+        k: v for k, v in second.items() if k not in times
+    }
+    assert jax.tree.all(jax.tree.map(np.array_equal, one.trained, two.trained))
+    assert first["success"] <= 1
+    assert first["importance"] == pytest.approx(1, abs=1e-3)
+    work.close()
+
+
+@pytest.mark.slow
+def test_adapters_are_saved_in_pefts_form(tmp_path):
+    config = dataclasses.replace(
+        SMOKE,
+        backbone="nano",
+        finetune="lora",
+        lora=LoraConfig(4),
+        max_tokens=4,
+        max_length=1200,
+        improve=dataclasses.replace(SMOKE.improve, steps=1, instances=1, rollouts=2),
+        judge=JudgeConfig(episodes=2, every=1),
+        warm_up=WarmUpConfig(updates=1, episodes=8, batch=2),
+        micro_batch=2,
+    )
+    run_in(tmp_path / "run", config)
+    saved = json.loads((tmp_path / "run" / "model" / "adapter_config.json").read_text())
+    assert saved["r"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "chess"}, "unknown 'chess'"),
+        ({"options": ("size=3",)}, "options: Route.. takes no arguments"),
+        ({"options": ("size",)}, "NAME=VALUE"),
+        ({"task": "minihack/Room-5x5"}, "nobody demonstrates"),
+        ({"backbone": "nowhere", "finetune": "full"}, "neither a path nor nano"),
+        ({"max_length": 40}, "max_length must be at least"),
+        ({"warm_up": WarmUpConfig(episodes=10**6)}, "warm_up.episodes must be at most 2048"),
+        ({"judge": JudgeConfig(episodes=10**6)}, "judge.episodes must be at most 2048"),
+        ({"scratch": ScratchConfig(vocab_size=10)}, "vocab_size must be at least 259"),
+    ],
+)
+def test_what_cannot_work_is_said_before(changes, message):
+    with pytest.raises(UserError, match=message):
+        prepare(dataclasses.replace(SMOKE, **changes))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ImproveConfig(rollouts=1), "rollouts must be at least 2"),
+        (lambda: ImproveConfig(minibatches=200), "at most the 128 episodes"),
+        (lambda: ImproveConfig(compare="all"), "improve.compare must be one of"),
+        (lambda: ImproveConfig(temperature=0.0), "improve.temperature must be positive"),
+        (lambda: WarmUpConfig(batch=0), "warm_up.batch must be at least 1"),
+        (lambda: ScratchConfig(hidden_size=12), "multiple of twice"),
+        (lambda: LanguageRunConfig(finetune="lora"), "finetune must be full"),
+        (lambda: LanguageRunConfig(num_layers=2), "num_layers must be None"),
+        (lambda: LanguageRunConfig(warm_up=WarmUpConfig(updates=0)), "knows no words"),
+        (lambda: LanguageRunConfig(max_tokens=256), "max_length must be above"),
+        (lambda: LanguageRunConfig(dtype="float16"), "dtype must be one of"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
