@@ -35,11 +35,13 @@ class ChatTemplate:
     Attributes:
       source: the template.
       bos, eos: texts of the tokens, empty if there are none.
+      ends: ids of other tokens that end an answer (`generation_config.json`).
     """
 
     source: str
     bos: str = ""
     eos: str = ""
+    ends: tuple[int, ...] = ()
 
 
 NANO_TEMPLATE = ChatTemplate(
@@ -58,13 +60,13 @@ class Chat:
       template: of the backbone; None if it has none.
 
     Attributes:
-      stop_ids: ids that end an answer: the end of a text, and what the template closes an
-        assistant's message with, where that is a special token.
+      stop_ids: ids that end an answer: the end of a text, what the template closes an assistant's
+        message with, where that is a special token, and the template's `ends`.
       closing: the one of them that a demonstrated answer ends with.
 
     Raises:
-      BackboneError: there is no template, it cannot be rendered, or it changes what the assistant
-        has said.
+      BackboneError: there is no template, it cannot be rendered, it changes what the assistant has
+        said, or one of its `ends` is no token.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
@@ -76,6 +78,10 @@ class Chat:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent
         import transformers  # slow to import, and needed only here
 
+        if unknown := [end for end in template.ends if not 0 <= end < tokenizer.vocab_size]:
+            raise BackboneError(
+                f"generation_config.json: eos_token_id {unknown[0]} is no id of the tokenizer"
+            )
         self._tokenizer = tokenizer
         named = {"bos_token": template.bos, "eos_token": template.eos}
         self._renderer = transformers.PreTrainedTokenizerFast(
@@ -87,7 +93,8 @@ class Chat:
         special = {i for i, t in tokenizer.backend.get_added_tokens_decoder().items() if t.special}
         ends = [*close, tokenizer.backend.token_to_id(template.eos)]
         known = [end for end in ends if end in special]
-        self.stop_ids, self.closing = tuple(sorted(set(known))), known[0] if known else None
+        self.closing = known[0] if known else None
+        self.stop_ids = tuple(sorted({*known, *template.ends}))
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a new chat, up to where the assistant speaks."""
@@ -175,14 +182,9 @@ def read_template(root: epath.Path) -> ChatTemplate | None:
     """The template of a Hugging Face directory, or None.
 
     Raises:
-      BackboneError: `tokenizer_config.json` is not JSON.
+      BackboneError: `tokenizer_config.json` or `generation_config.json` is not JSON.
     """
-    path, raw = root / "tokenizer_config.json", {}
-    if path.is_file():
-        try:
-            raw = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise BackboneError(f"{path}: not valid JSON ({error})") from None
+    raw = _read_json(root / "tokenizer_config.json")
     source: Any = raw.get("chat_template")
     if (root / "chat_template.jinja").is_file():
         source = (root / "chat_template.jinja").read_text()
@@ -190,7 +192,24 @@ def read_template(root: epath.Path) -> ChatTemplate | None:
         source = {entry["name"]: entry["template"] for entry in source}.get("default")
     if not source:
         return None
-    return ChatTemplate(source, _token(raw.get("bos_token")), _token(raw.get("eos_token")))
+    ends = _read_json(root / "generation_config.json").get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    return ChatTemplate(
+        source,
+        _token(raw.get("bos_token")),
+        _token(raw.get("eos_token")),
+        tuple(end for end in ends if end is not None),
+    )
+
+
+def _read_json(path: epath.Path) -> dict[str, Any]:
+    """Its contents; nothing if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise BackboneError(f"{path}: not valid JSON ({error})") from None
 
 
 def write_template(root: epath.Path, template: ChatTemplate) -> None:
@@ -199,6 +218,9 @@ def write_template(root: epath.Path, template: ChatTemplate) -> None:
     named = {"bos_token": template.bos, "eos_token": template.eos}
     found = {name: token for name, token in named.items() if token}
     (root / "tokenizer_config.json").write_text(json.dumps(found, indent=2) + "\n")
+    if template.ends:
+        ends = {"eos_token_id": list(template.ends)}
+        (root / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
 
 
 def _token(raw: Any) -> str:

@@ -69,7 +69,9 @@ def shardings(mesh: Mesh, config: BackboneConfig, tree: Any) -> Any:
         logical = _logical_axes([_name(key) for key in path])
         if len(logical) != len(leaf.shape):
             return NamedSharding(mesh, PartitionSpec())
-        axes = (axis_of(name, size) for name, size in zip(logical, leaf.shape, strict=True))
+        axes = [axis_of(name, size) for name, size in zip(logical, leaf.shape, strict=True)]
+        while axes and axes[-1] is None:  # as outputs have it: else programs would compile twice
+            axes.pop()
         return NamedSharding(mesh, PartitionSpec(*axes))
 
     return jax.tree.map_with_path(place, tree)

@@ -1,5 +1,6 @@
 """Turns as ids, against rendering and encoding the whole chat with transformers."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxrl_guided.backbones.chat import (
     ChatTemplate,
     Conversation,
     read_template,
+    write_template,
 )
 from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.load import load_backbone
@@ -148,6 +150,14 @@ def test_templates_that_cannot_serve_are_refused():
             {"chat_template.jinja": "j", "tokenizer_config.json": {"chat_template": "x"}},
             ChatTemplate("j", "", ""),
         ),
+        (
+            {"chat_template.jinja": "j", "generation_config.json": {"eos_token_id": [2, 7]}},
+            ChatTemplate("j", ends=(2, 7)),
+        ),
+        (
+            {"chat_template.jinja": "j", "generation_config.json": {"eos_token_id": 3}},
+            ChatTemplate("j", ends=(3,)),
+        ),
     ],
 )
 def test_templates_of_directories(tmp_path, files, expected):
@@ -155,9 +165,23 @@ def test_templates_of_directories(tmp_path, files, expected):
         text = content if isinstance(content, str) else json.dumps(content)
         (tmp_path / name).write_text(text)
     assert read_template(epath.Path(tmp_path)) == expected
+    if expected is not None:
+        (tmp_path / "again").mkdir()
+        write_template(epath.Path(tmp_path / "again"), expected)
+        assert read_template(epath.Path(tmp_path / "again")) == expected
 
 
-def test_a_broken_tokenizer_config_is_named(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(BackboneError, match=r"tokenizer_config.json: not valid JSON"):
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
+def test_a_broken_file_is_named(name, tmp_path):
+    (tmp_path / "chat_template.jinja").write_text("x")
+    (tmp_path / name).write_text("{")
+    with pytest.raises(BackboneError, match=f"{name}: not valid JSON"):
         read_template(epath.Path(tmp_path))
+
+
+def test_all_ends_of_answers_stop():
+    template = dataclasses.replace(NANO_TEMPLATE, ends=(7, EOS))
+    chat = Chat(TOKENIZER, template)
+    assert (chat.stop_ids, chat.closing) == ((EOS, 7), EOS)
+    with pytest.raises(BackboneError, match="eos_token_id 259 is no id of the tokenizer"):
+        Chat(TOKENIZER, dataclasses.replace(NANO_TEMPLATE, ends=(259,)))

@@ -37,9 +37,9 @@ def test_matrices_are_divided_by_width_and_by_heads():
         "base/layers/k/kernel": (None, "fsdp", "tensor"),
         "base/layers/o/kernel": (None, "tensor", "fsdp"),
         "base/layers/down/kernel": (None, "tensor", "fsdp"),
-        "adapters/up/a": (None, "fsdp", None),
+        "adapters/up/a": (None, "fsdp"),
         "adapters/up/b": (None, None, "tensor"),
-        "adapters/o/a": (None, "tensor", None),
+        "adapters/o/a": (None, "tensor"),
     }
     for path, axes in expected.items():
         assert found[f"mu/{path}"] == PartitionSpec(*axes), path
@@ -50,7 +50,7 @@ def test_heads_are_divided_whole_or_not_at_all():
     config = PRESETS["tinyllama"]  # 32 query heads, 4 for keys and values
     found = places(config, 1, 8)
     assert found["mu/base/layers/q/kernel"] == PartitionSpec(None, "fsdp", "tensor")
-    assert found["mu/base/layers/k/kernel"] == PartitionSpec(None, "fsdp", None)
+    assert found["mu/base/layers/k/kernel"] == PartitionSpec(None, "fsdp")
     odd = dataclasses.replace(config, vocab_size=32001)
     assert places(odd, 1, 8)["mu/base/embed"] == PartitionSpec(None, "fsdp")
 

@@ -84,7 +84,7 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
         if config.warm_up.updates:
             player = make_demonstrator(config.task)
             shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
-        backbone = _scratch(config, shown) if config.backbone == SCRATCH else _loaded(config)
+        backbone = _backbone(config, shown)
         chat = Chat(backbone.tokenizer, backbone.template)
         samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
         _check_lengths(config, chat, task, samples, seeds)
@@ -102,20 +102,16 @@ def _check_seeds(config: LanguageRunConfig, seeds: Seeds) -> None:
             raise UserError(f"{name} must be at most {there} with task {config.task}, not {wanted}")
 
 
-def _scratch(config: LanguageRunConfig, shown: list[Demonstration]) -> Backbone:
-    """Random weights, and words learned from demonstrations and the chat's own."""
+def _backbone(config: LanguageRunConfig, shown: list[Demonstration]) -> Backbone:
+    """The one that was named, or random weights and words learned from demonstrations."""
+    if config.backbone != SCRATCH:
+        return load_backbone(config.backbone, config.num_layers)
     texts = [text for episode in shown for text in episode.texts]
-    with validation():
-        tokenizer = train_tokenizer(
-            [*texts, "system\nuser\nassistant\ntool\n"], config.scratch.vocab_size
-        )
+    roles = "system\nuser\nassistant\ntool\n"  # the template's own words
+    tokenizer = train_tokenizer([*texts, roles], config.scratch.vocab_size)
     shape = config.scratch.backbone(tokenizer.vocab_size)
     params = init_params(shape, config.seed, _INIT_STD)
     return Backbone(shape, params, tokenizer, NANO_TEMPLATE)
-
-
-def _loaded(config: LanguageRunConfig) -> Backbone:
-    return load_backbone(config.backbone, config.num_layers)
 
 
 def _check_lengths(

@@ -20,7 +20,7 @@ SMOKE = LanguageRunConfig(
 
 SMOLLM2 = LanguageRunConfig(
     task="minihack/Room-5x5",
-    options=("max_turns=10",),
+    options=("max_turns=8",),
     backbone="smollm2-135m-instruct",
     finetune="lora",
     warm_up=WarmUpConfig(updates=0),

@@ -71,7 +71,7 @@ def eight_devices() -> None:
     """Runs in a process with eight devices: a learner on four, samplers there and on the others."""
     devices = jax.devices()
     learns = sharding.make_model_mesh(2, 2, devices[:4])
-    samples = sharding.make_model_mesh(4, 1, devices[4:])
+    samples = sharding.make_model_mesh(2, 2, devices[4:])
     for config, base in ((FULL, None), (LORA, BASE)):
         alone, divided = LanguageLearner(config, base), LanguageLearner(config, base, learns)
         expected, state = trained_of(config), divided.place(trained_of(config))

@@ -1,6 +1,7 @@
 """Updates against the gradient of the plainly written loss, and a policy that learns."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +9,22 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl_guided.backbones import decoder
+from jaxrl_guided.backbones import decoder, turns
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.backbones.params import init_params, unstack
 from jaxrl_guided.backbones.sampler import Request, Sampler
 from jaxrl_guided.backbones.turns import Rules, Weights
-from jaxrl_guided.learners.language.advantages import group_advantages
-from jaxrl_guided.learners.language.batches import Sample
+from jaxrl_guided.learners.language.batches import MicroBatch, Sample
 from jaxrl_guided.learners.language.learner import (
     LanguageLearner,
     LanguageLearnerConfig,
+    add_gradient,
+    apply_gradient,
     init_language,
+    no_gradient,
 )
-from jaxrl_guided.learners.language.objectives import CISPOConfig, GRPOConfig
+from jaxrl_guided.learners.language.objectives import CISPOConfig, GRPOConfig, Scored
 
 BACKBONE = BackboneConfig(31, 16, 24, 2, 2, 1, 8)
 BASE = init_params(BACKBONE, 0, std=0.3)
@@ -269,33 +272,54 @@ def test_settings_that_cannot_work_are_refused(changes, message):
         LanguageLearner(LORA)
 
 
+def one_update(config, rules, state, seed):
+    """Sampler, groups and update in one program: what the host loops do, for one length."""
+    rows, prompt, drawn = 64, 4, rules.max_tokens
+    groups = jnp.arange(rows) // 8
+    told = jax.random.randint(jax.random.key(7), (8, prompt), 0, BACKBONE.vocab_size)[groups]
+    slots = turns.init_slots(rules, rows, rules.size)
+    text = turns.Text(
+        None,
+        told,
+        jnp.full(rows, prompt),
+        jnp.ones(rows, bool),
+        jnp.ones(rows, bool),
+        (seed * rows + jnp.arange(rows)).astype(jnp.uint32),
+        jnp.ones(rows),
+        jnp.full(rows, drawn),
+    )
+    weights = Weights(unstack(state.trained))
+    slots = turns.advance(rules, weights, turns.read(rules, weights, slots, text), jnp.int32(drawn))
+    reward = (slots.turn.tokens < 8).mean(1)
+    each = reward.reshape(8, 8)
+    deviation = jnp.maximum(each.std(1, keepdims=True), 1e-3)
+    advantage = ((each - each.mean(1, keepdims=True)) / deviation).reshape(-1)
+    spoken = jnp.broadcast_to(jnp.arange(prompt + drawn) >= prompt, (rows, prompt + drawn))
+    behaviour = jnp.pad(slots.turn.log_probs, [(0, 0), (prompt, 0)])
+    weight = spoken / spoken.sum()
+    batch = MicroBatch(
+        jnp.concatenate([told, slots.turn.tokens], 1),
+        spoken,
+        behaviour,
+        advantage,
+        jnp.ones(rows),
+        weight,
+    )
+    scored = Scored(behaviour, None, None, advantage, weight)
+    gradient = add_gradient(
+        config, None, state.trained, no_gradient(config, state.trained), batch, scored
+    )
+    state, _ = apply_gradient(config, gradient, state.optimizer, state.trained, state.step)
+    return state, reward.mean()
+
+
 @pytest.mark.slow
 def test_a_random_decoder_learns_what_is_rewarded():
-    """Sampler, groups and updates together: the share of tokens below 8 of 31 rises to all."""
-    config = dataclasses.replace(FULL, learning_rate=3e-3, weight_decay=0.0, micro_batch=64)
-    learner, state = learner_of(config), init_language(config, BASE, jax.random.key(0))
-    sampler = Sampler(Rules(BACKBONE, size=16, max_tokens=8), rows=64)
-    prompts = np.random.default_rng(0).integers(0, 31, (8, 4))
-    groups, rewards = np.arange(64) // 8, []
-    for step in range(60):
-        requests = {
-            slot: Request(prompts[groups[slot]], seed=64 * step + slot, fresh=True)
-            for slot in range(64)
-        }
-        done = sampler.answer(Weights(unstack(state.trained)), requests)
-        reward = np.array([(done[slot].tokens < 8).mean() for slot in range(64)])
-        advantages, _ = group_advantages(reward, groups)
-        spoken = np.arange(12) >= 4
-        samples = [
-            Sample(
-                tokens=np.concatenate([prompts[groups[slot]], done[slot].tokens]),
-                spoken=spoken,
-                log_probs=np.concatenate([np.zeros(4), done[slot].log_probs]),
-                advantage=float(advantages[slot]),
-            )
-            for slot in range(64)
-        ]
-        state, _ = learner.update(state, samples)
-        rewards.append(reward.mean())
+    """Everything in one jitted scan: the share of tokens below 8 of 31 rises to all."""
+    config = dataclasses.replace(FULL, learning_rate=3e-3, weight_decay=0.0)
+    rules = Rules(BACKBONE, size=16, max_tokens=8)
+    state = init_language(config, BASE, jax.random.key(0))
+    step = functools.partial(one_update, config, rules)
+    _, rewards = jax.jit(lambda state: jax.lax.scan(step, state, jnp.arange(60)))(state)
     assert rewards[0] < 0.45
-    assert np.mean(rewards[-5:]) > 0.95
+    assert rewards[-5:].mean() > 0.95
