@@ -15,28 +15,38 @@ from absl import flags
 from jaxrl_guided.learners.language.presets import PRESETS
 from jaxrl_guided.runtime import app, cell_flags, config
 
+_FSDP = flags.DEFINE_integer(
+    "fsdp", 1, "Devices among which weights, conversations and micro-batches are divided.", 1
+)
+_TENSOR = flags.DEFINE_integer(
+    "tensor", 1, "Devices that share each matrix product, for each of --fsdp.", 1
+)
 _CONFIG = config.define(PRESETS)
 flags.adopt_module_key_flags(cell_flags)
 
 
 def run() -> None:
     """Trains, judges and prints the summary."""
+    from jaxrl_guided.backbones.sharding import make_model_mesh
     from jaxrl_guided.learners.language.job import run_language, summary_text
     from jaxrl_guided.learners.language.preparation import prepare
     from jaxrl_guided.learners.language.run_config import LanguageRunConfig
     from jaxrl_guided.learners.language.table import run_cell
-    from jaxrl_guided.runtime import rundir, signals
+    from jaxrl_guided.runtime import errors, rundir, signals
 
     if cell := cell_flags.read(LanguageRunConfig, _CONFIG):
         settings, path = cell
         print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
         return
     settings = _CONFIG.build()
+    with errors.validation():
+        mesh = make_model_mesh(_FSDP.value, _TENSOR.value)
     with signals.catch_signals() as stop:
         job = prepare(settings)
         name = settings.task.replace("/", "-")
         with rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir:
-            result = run_language(job, run_dir, stop)
+            # One device has layouts of weights of its own, which are faster.
+            result = run_language(job, run_dir, stop, mesh if mesh.size > 1 else None)
     print(summary_text(settings, result))
     print(f"results in {run_dir.home}")
 

@@ -28,6 +28,11 @@ class Message(TypedDict):
     content: str
 
 
+def first_messages(system: str, text: str) -> list[Message]:
+    """How a chat begins: what the system says, and the user's first text."""
+    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+
+
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
     """A jinja template in Hugging Face's form, and the special tokens that it may name.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl_guided.backbones.chat import Chat, Conversation, Message
+from jaxrl_guided.backbones.chat import Chat, Conversation, Message, first_messages
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.envs.text.task import Demonstrator, Reply, TextTask
 from jaxrl_guided.learners.language.batches import Sample
@@ -39,10 +39,6 @@ def demonstrate(task: TextTask, player: Demonstrator, seeds: Iterable[int]) -> l
 def _episode(task: TextTask, player: Demonstrator, seed: int) -> Demonstration:
     opening = task.reset(seed)
     player.reset(seed)
-    messages: list[Message] = [
-        {"role": "system", "content": opening.system},
-        {"role": "user", "content": opening.observation},
-    ]
     shown, turns = opening.observation, list[tuple[str, Message | None]]()
     reply = Reply(shown)
     for turn in range(task.max_turns):
@@ -53,6 +49,7 @@ def _episode(task: TextTask, player: Demonstrator, seed: int) -> Demonstration:
         turns.append((said, None if over else {"role": reply.role, "content": shown}))
         if over:
             break
+    messages = first_messages(opening.system, opening.observation)
     return Demonstration(messages, turns, reply.success)
 
 

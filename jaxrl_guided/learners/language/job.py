@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxrl_guided.backbones.chat import write_template
 from jaxrl_guided.backbones.hf import export_hf
@@ -14,6 +15,7 @@ from jaxrl_guided.learners.language.preparation import LanguageJob
 from jaxrl_guided.learners.language.run_config import LanguageRunConfig
 from jaxrl_guided.learners.language.training import LanguageRun
 from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.errors import validation
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.plots import learning_curves
@@ -29,8 +31,13 @@ _SHOWN = ("success", "loss")
 _JUDGED = ("success", "success_greedy")
 
 
-def run_language(job: LanguageJob, run: RunDir, stop: StopFlag) -> dict[str, Any]:
+def run_language(
+    job: LanguageJob, run: RunDir, stop: StopFlag, mesh: Mesh | None = None
+) -> dict[str, Any]:
     """Trains, judges, and writes all that a run directory holds.
+
+    Args:
+      mesh: see `LanguageRun`.
 
     Returns:
       JSON data: the `curve` (rounds of policy gradients and the success after them, sampled and
@@ -38,9 +45,11 @@ def run_language(job: LanguageJob, run: RunDir, stop: StopFlag) -> dict[str, Any
       (success of what was imitated, or None), `episodes` played for learning, `minutes`.
 
     Raises:
+      UserError: micro-batches or slots do not divide among the devices.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
-    work = LanguageRun(job)
+    with validation():
+        work = LanguageRun(job, mesh)
     try:
         with Checkpointer(run.checkpoints, run.config) as checkpoints:
             state, curve, seconds = _train(work, run, checkpoints, stop)

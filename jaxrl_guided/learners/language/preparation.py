@@ -1,10 +1,11 @@
 """From a configuration to what a run needs: task, backbone, chat, demonstrations. All checks."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
 
-from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat
+from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat, first_messages
 from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import train_tokenizer
@@ -78,17 +79,17 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
             task = make_text_task(config.task, **parse_options(config.options, {}))
         except TypeError as error:
             raise UserError(f"options: {error}") from error
-        seeds = divide(task.instances)
-        _check_seeds(config, seeds)
-        shown: list[Demonstration] = []
-        if config.warm_up.updates:
-            player = make_demonstrator(config.task)
-            shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
-        backbone = _backbone(config, shown)
-        chat = Chat(backbone.tokenizer, backbone.template)
-        samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
-        _check_lengths(config, chat, task, samples, seeds)
-        task.close()
+        with contextlib.closing(task):
+            seeds = divide(task.instances)
+            _check_seeds(config, seeds)
+            shown: list[Demonstration] = []
+            if config.warm_up.updates:
+                player = make_demonstrator(config.task)
+                shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
+            backbone = _backbone(config, shown)
+            chat = Chat(backbone.tokenizer, backbone.template)
+            samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
+            _check_lengths(config, chat, task, samples, seeds)
     demonstrated = float(np.mean([episode.success for episode in shown])) if shown else None
     return LanguageJob(config, backbone, chat, seeds, samples, demonstrated)
 
@@ -119,12 +120,7 @@ def _check_lengths(
 ) -> None:
     """Raises UserError if demonstrations, or an opening and an answer, are too long."""
     opening = task.reset(seeds.judged[0])
-    first = chat.opening(
-        [
-            {"role": "system", "content": opening.system},
-            {"role": "user", "content": opening.observation},
-        ]
-    )
+    first = chat.opening(first_messages(opening.system, opening.observation))
     needed = max([len(first) + config.max_tokens, *(len(sample.tokens) for sample in samples)])
     if needed > config.max_length:
         raise UserError(

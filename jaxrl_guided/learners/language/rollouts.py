@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from jaxrl_guided.backbones.chat import Chat, Conversation, Message
+from jaxrl_guided.backbones.chat import Chat, Conversation, Message, first_messages
 from jaxrl_guided.backbones.sampler import Completion, Request, Sampler
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.backbones.turns import Weights
@@ -164,10 +164,7 @@ class Rollouts:
     def _begin(self, slot: int, start: Start, version: int) -> None:
         opening = self._tasks[slot].reset(start.seed)
         system = "\n".join(filter(None, (opening.system, start.context)))
-        messages: list[Message] = [
-            {"role": "system", "content": system},
-            {"role": "user", "content": opening.observation},
-        ]
+        messages = first_messages(system, opening.observation)
         ids = self._chat.opening(messages)
         episode = self._open[slot] = _Open(start, opening.description, version)
         episode.messages += [(message["role"], message["content"]) for message in messages]

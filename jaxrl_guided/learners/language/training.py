@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxrl_guided.backbones.params import Params
 from jaxrl_guided.backbones.sampler import Sampler
@@ -27,16 +28,25 @@ _BATCHES, _EPISODES, _SHUFFLES = range(3)
 
 
 class LanguageRun:
-    """A prepared run: programs, slots and tasks. A round is a function of its number and state."""
+    """A prepared run: programs, slots and tasks. A round is a function of its number and state.
 
-    def __init__(self, job: LanguageJob) -> None:
+    Args:
+      job: what is run.
+      mesh: of `sharding.make_model_mesh`, among whose devices weights, micro-batches and slots are
+        divided; None: one device.
+
+    Raises:
+      ValueError: micro-batches or slots do not divide.
+    """
+
+    def __init__(self, job: LanguageJob, mesh: Mesh | None = None) -> None:
         config, backbone = job.config, job.backbone
         self.job = job
         self.imitation, self.gradients = config.learners(backbone.config)
         base: Params | None = backbone.params if config.finetune == "lora" else None
-        self._imitate = LanguageLearner(self.imitation, base)
-        self._improve = LanguageLearner(self.gradients, base)
-        self._hand_over = HandOver(self.gradients, base)
+        self._imitate = LanguageLearner(self.imitation, base, mesh)
+        self._improve = LanguageLearner(self.gradients, base, mesh)
+        self._hand_over = HandOver(self.gradients, base, mesh=mesh)
         rules = Rules(
             backbone.config,
             size=config.max_length - 1,  # what was drawn last is never read
@@ -45,7 +55,7 @@ class LanguageRun:
             lora_scale=self.gradients.lora_scale,
             compute_dtype=self.gradients.compute_dtype,
         )
-        sampler = Sampler(rules, config.slots or config.improve.episodes)
+        sampler = Sampler(rules, config.slots or config.improve.episodes, mesh=mesh)
         self._rollouts = Rollouts(sampler, job.chat, backbone.tokenizer, job.make_task)
 
     @property
@@ -57,7 +67,7 @@ class LanguageRun:
         """The start."""
         config = self.job.config
         base, key = self.job.backbone.params, jax.random.key(config.seed)
-        return init_language(self.imitation, base, key)
+        return self._imitate.place(init_language(self.imitation, base, key))
 
     def round(self, number: int, state: LanguageState) -> tuple[LanguageState, dict[str, float]]:
         """Round `number` of `rounds`; the state's optimizer is donated."""
@@ -65,7 +75,7 @@ class LanguageRun:
         if number < warm:
             return self._imitate.update(state, self._demonstrations(number))
         if number == warm:
-            state = restart(self.gradients, state)
+            state = self._improve.place(restart(self.gradients, state))
         return self._play_and_learn(number, state)
 
     def judge(self, state: LanguageState) -> dict[str, float]:

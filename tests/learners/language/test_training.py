@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 
 from jaxrl_guided.backbones.load import load_backbone
 from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.backbones.sharding import make_model_mesh
 from jaxrl_guided.learners.language.advantages import group_advantages
 from jaxrl_guided.learners.language.job import run_language
 from jaxrl_guided.learners.language.preparation import divide, prepare
@@ -155,6 +159,33 @@ def test_a_round_is_a_function_of_its_number():
     assert first["success"] <= 1
     assert first["importance"] == pytest.approx(1, abs=1e-3)
     work.close()
+
+
+def eight_devices():
+    """Runs in a process with eight devices: rounds on four of them and on one."""
+    rounds = []
+    for mesh in (None, make_model_mesh(2, 2)):
+        work = LanguageRun(prepare(SMOKE), mesh)
+        state, numbers = work.init(), []
+        for number in range(work.rounds):
+            state, found = work.round(number, state)
+            numbers.append(found["loss"])
+        numbers += work.judge(state).values()
+        rounds.append(numbers)
+        work.close()
+    np.testing.assert_allclose(*rounds, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_run_on_a_mesh_is_that_of_one_device():
+    code = "from tests.learners.language import test_training as t; t.eight_devices()"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ
+        | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"},
+        check=True,
+        timeout=900,
+    )
 
 
 @pytest.mark.slow
