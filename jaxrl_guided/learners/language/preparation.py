@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat, first_messages
@@ -106,7 +107,9 @@ def _check_seeds(config: LanguageRunConfig, seeds: Seeds) -> None:
 def _backbone(config: LanguageRunConfig, shown: list[Demonstration]) -> Backbone:
     """The one that was named, or random weights and words learned from demonstrations."""
     if config.backbone != SCRATCH:
-        return load_backbone(config.backbone, config.num_layers)
+        fixed = config.finetune == "lora"  # what is trained stays in float32
+        dtype = jnp.dtype(config.dtype if fixed else "float32")
+        return load_backbone(config.backbone, config.num_layers, dtype)
     texts = [text for episode in shown for text in episode.texts]
     roles = "system\nuser\nassistant\ntool\n"  # the template's own words
     tokenizer = train_tokenizer([*texts, roles], config.scratch.vocab_size)

@@ -164,7 +164,7 @@ class LanguageRunConfig:
       max_length: of a conversation, in tokens.
       slots: conversations side by side; as many as the step has episodes if 0.
       micro_batch: rows whose activations are in memory at a time.
-      dtype: of matrix products, `float32` or `bfloat16`.
+      dtype: of matrix products, keys and values, and weights that stay; `float32` or `bfloat16`.
       seed: of weights, draws and episodes.
     """
 

@@ -55,7 +55,8 @@ class LanguageRun:
             lora_scale=self.gradients.lora_scale,
             compute_dtype=self.gradients.compute_dtype,
         )
-        sampler = Sampler(rules, config.slots or config.improve.episodes, mesh=mesh)
+        rows, dtype = config.slots or config.improve.episodes, self.gradients.compute_dtype
+        sampler = Sampler(rules, rows, cache_dtype=dtype, mesh=mesh)
         self._rollouts = Rollouts(sampler, job.chat, backbone.tokenizer, job.make_task)
 
     @property

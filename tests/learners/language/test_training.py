@@ -9,6 +9,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from jaxrl_guided.backbones.load import load_backbone
 from jaxrl_guided.backbones.lora import LoraConfig
@@ -201,10 +202,15 @@ def test_adapters_are_saved_in_pefts_form(tmp_path):
         judge=JudgeConfig(episodes=2, every=1),
         warm_up=WarmUpConfig(updates=1, episodes=8, batch=2),
         micro_batch=2,
+        dtype="bfloat16",
     )
     run_in(tmp_path / "run", config)
     saved = json.loads((tmp_path / "run" / "model" / "adapter_config.json").read_text())
     assert saved["r"] == 4
+    rows = read_metrics(tmp_path / "run")
+    assert all(np.isfinite(list(row.values())).all() for row in rows)
+    adapters = safetensors.numpy.load_file(tmp_path / "run" / "model" / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in adapters.values()} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize(
