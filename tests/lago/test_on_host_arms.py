@@ -141,6 +141,7 @@ def test_a_stopped_run_goes_on_exactly(arm, steps, prior, tmp_path, monkeypatch)
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_guidance_of_sac_counts(prior, tmp_path):
     """The guided actor ends elsewhere than the plain one, from the same start."""
     policies = {}
