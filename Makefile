@@ -60,6 +60,8 @@ bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make
 	$(PY) -m benchmarks.ppo $(if $(PUREJAXRL),--purejaxrl=$(PUREJAXRL))
 	$(PY) -m benchmarks.sac
 	$(PY) -m benchmarks.bridge
+	$(PY) -m benchmarks.sampler
+	$(PY) -m benchmarks.llm_train
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md

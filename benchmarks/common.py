@@ -12,7 +12,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -79,6 +79,26 @@ class Timing:
     def note(self) -> str:
         """Empty, or why the number does not count."""
         return "" if self.valid else f"void: repeats spread by {100 * self.spread:.0f} %"
+
+
+def faster(ours: Timing, peer: Timing, goal: float) -> bool | None:
+    """Whether `ours` is at least `goal` times as fast as `peer`; None if noise hides it.
+
+    Medians decide where both are valid; else what holds for the repeats furthest apart.
+    """
+    if ours.valid and peer.valid:
+        return goal * ours.median <= peer.median
+    if goal * ours.high <= peer.low:
+        return True
+    return False if goal * ours.low > peer.high else None
+
+
+def all_of(verdicts: Iterable[bool | None]) -> bool | None:
+    """False if one is, else None if one is."""
+    found = list(verdicts)
+    if False in found:
+        return False
+    return None if None in found else True
 
 
 def pin_to_core() -> int | None:

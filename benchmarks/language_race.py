@@ -4,6 +4,7 @@ All are on one core with one thread, in float32. A contender that fails is left 
 """
 
 import dataclasses
+import math
 import pathlib
 import statistics
 import sys
@@ -14,6 +15,7 @@ from benchmarks import common, environments, race
 from benchmarks.workers import ContenderFailed, Worker
 from jaxrl_guided.runtime.errors import UserError
 
+_LEAST_SECONDS, _MOST_RUNS = 1.0, 100
 OURS = [sys.executable, "-m", "benchmarks.ours_language"]
 
 
@@ -63,13 +65,14 @@ def measure(
 
     Args:
       contenders: command and task by name; ours begin with `ours`.
-      repeats: measured runs of each.
+      repeats: measured repeats of each, of as many runs as make `_LEAST_SECONDS`.
 
     Returns:
       What was measured, and the floor that `ours` tells if its task is to sample.
     """
     found = {name: Measured() for name in contenders}
     workers: dict[str, Worker] = {}
+    times: dict[str, int] = {}
     floor: dict[str, float] = {}
     try:
         for seed in range(repeats + 1):
@@ -80,16 +83,22 @@ def measure(
                     if name not in workers:
                         workers[name] = Worker(command, task)
                         found[name].note = workers[name].ready["note"]
-                    answer = workers[name].ask(f"run {seed}")
+                    runs = [
+                        workers[name].ask(f"run {seed * _MOST_RUNS + i}")
+                        for i in range(times.get(name, 1))
+                    ]
                 except ContenderFailed as error:
                     if name.startswith("ours"):
                         raise RuntimeError(f"{name} failed: {error}") from error
                     found[name].failed = str(error)
                     print(f"{name} failed: {error}", flush=True)
                     continue
+                seconds = sum(run["seconds"] for run in runs)
                 if seed:
-                    found[name].per_unit.append(answer["seconds"] / answer["steps"])
-                found[name].rss_mb = max(found[name].rss_mb, answer["rss_mb"])
+                    found[name].per_unit.append(seconds / sum(run["steps"] for run in runs))
+                else:
+                    times[name] = min(math.ceil(_LEAST_SECONDS / seconds), _MOST_RUNS)
+                found[name].rss_mb = max(found[name].rss_mb, runs[-1]["rss_mb"])
         if contenders["ours"][1]["work"] == "sample":
             floor = workers["ours"].ask("floor")
     finally:

@@ -39,8 +39,7 @@ def _rows(case: str, found: Mapping[str, Measured], notes: list[str]) -> list[co
     notes += [
         f"{n} {one.timing.note}" for n, one in found.items() if one.per_unit and one.timing.note
     ]
-    valid = ours.timing.valid and all(one.timing.valid for one in there.values())
-    faster = all(ours.rate >= SPEED * one.rate for one in there.values())
+    met = common.all_of(common.faster(ours.timing, one.timing, SPEED) for one in there.values())
     return [
         common.Row(
             case,
@@ -49,7 +48,7 @@ def _rows(case: str, found: Mapping[str, Measured], notes: list[str]) -> list[co
             ours.rate,
             {name: one.rate for name, one in there.items()},
             f"≥ {SPEED:g}× {TORCH}" if there else "",
-            faster if valid and there else None,
+            met if there else None,
             "; ".join(notes),
         ),
         common.Row(

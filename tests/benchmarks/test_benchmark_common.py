@@ -16,6 +16,7 @@ from benchmarks import common, report
 from benchmarks.common import Row, Timing, measure_interleaved, results_path, write_results
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
+STEADY, NOISY = Timing(1.0, 0.99, 1.01), Timing(1.0, 0.8, 1.2)
 ROW = Row("clevr/real", "speed", "steps/s", 1234.5, {"mujoco": 100.0}, "≥ 30×", False, "small")
 
 
@@ -141,3 +142,28 @@ def test_pinning(tmp_path):
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     subprocess.run(command, check=True, cwd=REPOSITORY, env=os.environ)
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer", "goal", "verdict"),
+    [
+        (STEADY, STEADY, 1.0, True),
+        (STEADY, Timing(2.99, 2.98, 3.0), 3.0, False),
+        (NOISY, Timing(2.4, 2.4, 2.4), 2.0, True),
+        (NOISY, Timing(2.4, 2.3, 2.4), 2.0, None),
+        (NOISY, Timing(1.6, 1.6, 1.6), 2.0, None),
+        (NOISY, Timing(1.5, 1.5, 1.5), 2.0, False),
+        (STEADY, Timing(3.0, 1.0, 4.0), 2.0, None),
+        (STEADY, Timing(3.0, 2.02, 4.0), 2.0, True),
+    ],
+)
+def test_noise_hides_a_verdict_unless_all_repeats_agree(ours, peer, goal, verdict):
+    assert common.faster(ours, peer, goal) is verdict
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [([], True), ([True, True], True), ([True, None], None), ([None, False, True], False)],
+)
+def test_one_miss_is_a_miss(found, verdict):
+    assert common.all_of(found) is verdict
