@@ -19,13 +19,9 @@ from etils import epath
 from jaxrl_guided.runtime import config as config_lib
 from jaxrl_guided.runtime import files, versions
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.locks import Held, take_lock
 from jaxrl_guided.runtime.mesh import agree, is_leader, unanimous
 from jaxrl_guided.runtime.mirror import Mirror, is_remote
-
-try:
-    import fcntl
-except ImportError:  # a system without flock: directories are not locked there
-    fcntl = None  # type: ignore[assignment]
 
 _MAX_LISTED = 5
 _LOCK = ".lock"
@@ -141,24 +137,16 @@ class RunDir(AbstractContextManager["RunDir"]):
             raise UserError(f"--run_dir={self.path} cannot be created: {reason}") from error
 
     def _take_lock(self) -> None:
-        """Locks by `flock`: the system frees it when its owner dies, however that happens."""
-        if fcntl is None:
-            return
+        """Holds the directory until it is closed."""
         try:
-            self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            self._lock = take_lock(self.path / _LOCK)
         except OSError as error:
             raise UserError(f"--run_dir={self.path} is not writable: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.read(self._lock, 32).decode() or "unknown"
-            self.close()
+        except Held as held:
             raise UserError(
-                f"--run_dir={self.path} is in use by the process {owner}; wait for it or name "
+                f"--run_dir={self.path} is in use by the process {held.owner}; wait for it or name "
                 "another directory"
-            ) from error
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, str(os.getpid()).encode())
+            ) from held
 
     def _claim(self) -> bool:
         """Writes or compares the configuration; returns whether the run is resumed."""

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ def place(tmp_path_factory):
 
     export_hf(NANO, load_backbone("nano").params, root / "safetensors")
     nano_tokenizer().backend.save(str(root / "safetensors" / "tokenizer.json"))
+    shutil.copytree(root / "safetensors", root / "silent")
     (root / "gguf").mkdir()
     arrays = gguf_files.tensors(np.random.default_rng(0))
     gguf_files.write(root / "gguf" / "tiny.gguf", arrays)
@@ -88,6 +90,7 @@ ONLINE = ["train_online", "--preset=smoke"]
 PPO = [*ONLINE, "--config.arm=ppo", "--run_dir=new"]
 LAGO = ["lago", "--preset=smoke", "--run_dir=new"]
 TRAIN = ["train", "--preset=smoke", "--run_dir=new"]
+TALK = ["train_llm", "--preset=smoke", "--run_dir=new"]
 NOT_REAL = r"easy_data is of level 'easy', but priors and cloned policies learn from level 'real'"
 NO_BACKBONE = r"backbone 'gone' is neither a path nor nano or smollm2"
 CUT_BACKBONE = r"tiny.gguf: truncated or corrupt GGUF file"
@@ -276,6 +279,32 @@ CASES = [
     (["render", "--env=gymnax/CartPole-v1"], r"only clevr/LEVEL and metaworld/LEVEL"),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
+    # Language models.
+    ([*TALK, "--config.task=mars"], r"--config.task: .*unknown 'mars'; choose route or minihack/…"),
+    ([*TALK, "--config.task=minihack/Moon"], r"--config.task: .*unknown 'minihack/Moon'"),
+    ([*TALK, "--config.options=size=3"], r"--config.options: .*'size'"),
+    ([*TALK, "--config.warm_up.episodes=99999"], r"warm_up.episodes must be at most 2048"),
+    ([*TALK, "--config.judge.episodes=99999"], r"judge.episodes must be at most 2048"),
+    ([*TALK, "--config.max_length=40"], r"max_length must be at least .* of task route, not 40"),
+    ([*TALK, "--config.max_tokens=128"], r"max_length must be above max_tokens, got 128 and 128"),
+    ([*TALK, "--config.improve.rollouts=1"], r"improve.rollouts must be at least 2 with compare"),
+    ([*TALK, "--config.improve.temperature=0"], r"improve.temperature must be positive"),
+    ([*TALK, "--config.improve.minibatches=17"], r"improve.minibatches must be at most the 16"),
+    ([*TALK, "--config.improve.objective.clip_low=-1"], r"objective.clip_low must be"),
+    ([*TALK, "--config.finetune=lora"], r"finetune must be full with backbone scratch"),
+    ([*TALK, "--config.backbone=nano"], r"max_length must be at least"),
+    ([*TALK, "--config.backbone=gone"], NO_BACKBONE),
+    ([*TALK, "--config.backbone=empty"], r"empty: has neither config.json nor a .gguf file"),
+    ([*TALK, "--config.backbone=safetensors"], r"model.safetensors: truncated or corrupt"),
+    ([*TALK, "--config.backbone=gguf/tiny.gguf"], CUT_BACKBONE),
+    ([*TALK, "--config.backbone=silent"], r"silent.*chat template"),
+    ([*TALK, "--fsdp=99"], r"fsdp 99 and tensor 1 must be positive, their product at most"),
+    ([*TALK, "--config.dtype=float16"], r"dtype must be one of float32, bfloat16, not 'float16'"),
+    (
+        [*TALK, "--config.warm_up.updates=1", "--config.task=minihack/Room-5x5"],
+        r"nobody demonstrates 'minihack/Room-5x5'; only route",
+    ),
+    ([*TALK, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
     # What a stage writes.
     ([*COLLECT, "--out=foreign"], r"--out=foreign exists; choose another or remove it"),
     ([*PRIOR, "--out=prior"], r"--out=prior exists; choose another or remove it"),

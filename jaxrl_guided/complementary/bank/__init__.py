@@ -1,0 +1,8 @@
+"""The experience bank: entries in text with vectors, durable, and searched exactly."""
+
+from jaxrl_guided.complementary.bank.bank import Bank
+from jaxrl_guided.complementary.bank.database import BankError
+from jaxrl_guided.complementary.bank.log import open_past
+from jaxrl_guided.complementary.bank.records import Draft, Entry, Event, Usage, Write
+
+__all__ = ["Bank", "BankError", "Draft", "Entry", "Event", "Usage", "Write", "open_past"]
