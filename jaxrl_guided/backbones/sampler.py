@@ -20,7 +20,8 @@ from jaxrl_guided.backbones.stops import StopReason
 from jaxrl_guided.backbones.turns import Rules, Text, Weights
 
 # A program is compiled for each of these lengths of new tokens, each number of rows (powers of
-# four), and each room for tokens (doubled when a conversation needs it), when it is first needed.
+# four), each room for tokens (doubled when a conversation needs it), and each part of the room that
+# the conversations at hand need, when it is first needed.
 _LENGTHS = (16, 32, 128, 512)
 _FIRST_SIZE = 256
 
@@ -97,8 +98,8 @@ class Sampler:
             places = sharding.of_slots(mesh, rules.backbone, self._slots)
             self._slots = jax.device_put(self._slots, places)
         placed = functools.partial(jax.jit, out_shardings=places)
-        self._read = placed(turns.read, static_argnums=0, donate_argnums=2)
-        self._advance = placed(turns.advance, static_argnums=0, donate_argnums=2)
+        self._read = placed(_read, static_argnums=(0, 1), donate_argnums=3)
+        self._advance = placed(_advance, static_argnums=(0, 1), donate_argnums=3)
         self._grow = placed(turns.grow, static_argnums=1)
         self._length = np.zeros(rows, np.int64)  # tokens read
         self._pending: dict[int, int] = {}  # drawn last, not yet read
@@ -146,8 +147,9 @@ class Sampler:
         done = self._without_room()
         self._read_waiting(weights)
         if self._running:
-            self._make_room(int(max(self._length[slot] for slot in self._running)) + steps)
-            self._slots = self._advance(self.rules, weights, self._slots, jnp.int32(steps))
+            longest = int(max(self._length[slot] for slot in self._running))
+            reach = self._make_room(longest + steps)
+            self._slots = self._advance(self.rules, reach, weights, self._slots, jnp.int32(steps))
             done |= self._collect()
         return done
 
@@ -207,9 +209,9 @@ class Sampler:
                 s: (0 if self._waiting[s].fresh else self._length[s]) + len(parts[s])
                 for s in chosen
             }
-            self._make_room(int(max(ends.values())))
+            reach = self._make_room(int(max(ends.values())))
             text = self._text(parts, width)
-            self._slots = self._read(self.rules, weights, self._slots, text)
+            self._slots = self._read(self.rules, reach, weights, self._slots, text)
             for slot in chosen:
                 self._length[slot] = ends[slot]
                 waiting = self._waiting.pop(slot)
@@ -241,12 +243,14 @@ class Sampler:
         text = (where, tokens, count, fresh, last, seed, temperature, budget)
         return Text(*jax.tree.map(jnp.asarray, text))
 
-    def _make_room(self, needed: int) -> None:
-        size = self._slots.cache.size
-        while size < min(needed, self.rules.size):
-            size = min(2 * size, self.rules.size)
-        if size > self._slots.cache.size:
-            self._slots = self._grow(self._slots, size)
+    def _make_room(self, needed: int) -> int:
+        """Sees to room for so many tokens; returns the part of it that holds them."""
+        reach = min(_FIRST_SIZE, self.rules.size)
+        while reach < min(needed, self.rules.size):
+            reach = min(2 * reach, self.rules.size)
+        if reach > self._slots.cache.size:
+            self._slots = self._grow(self._slots, reach)
+        return reach
 
     def _collect(self) -> dict[int, Completion]:
         turn = self._slots.turn
@@ -268,6 +272,18 @@ class Sampler:
                 self._running.pop(slot),
             )
         return done
+
+
+def _read(
+    rules: Rules, reach: int, weights: Weights, slots: turns.Slots, text: Text
+) -> turns.Slots:
+    return turns.within(reach, lambda near: turns.read(rules, weights, near, text), slots)
+
+
+def _advance(
+    rules: Rules, reach: int, weights: Weights, slots: turns.Slots, steps: jax.Array
+) -> turns.Slots:
+    return turns.within(reach, lambda near: turns.advance(rules, weights, near, steps), slots)
 
 
 class _Waiting(NamedTuple):

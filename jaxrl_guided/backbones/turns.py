@@ -8,6 +8,7 @@ The last token of a completion has been drawn, not read: the next turn begins wi
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -140,6 +141,23 @@ def grow(slots: Slots, size: int) -> Slots:
         tuple(jnp.pad(x, room) for x in layers) for layers in (slots.cache.keys, slots.cache.values)
     )
     return Slots(Cache(keys, values, slots.cache.length), slots.turn)
+
+
+def within(reach: int, work: Callable[[Slots], Slots], slots: Slots) -> Slots:
+    """`work` on the first `reach` tokens' room of each row: what reads a cache reads no more.
+
+    Rows that `work` changes must end within it.
+    """
+    cache = slots.cache
+    if reach >= cache.size:
+        return work(slots)
+    keys, values = (tuple(x[:, :, :reach] for x in layers) for layers in (cache.keys, cache.values))
+    done = work(Slots(Cache(keys, values, cache.length), slots.turn))
+    keys, values = (
+        tuple(x.at[:, :, :reach].set(new) for x, new in zip(layers, changed, strict=True))
+        for layers, changed in ((cache.keys, done.cache.keys), (cache.values, done.cache.values))
+    )
+    return Slots(Cache(keys, values, done.cache.length), done.turn)
 
 
 def read(rules: Rules, weights: Weights, slots: Slots, text: Text) -> Slots:

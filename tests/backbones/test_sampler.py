@@ -145,6 +145,29 @@ def test_long_conversations_are_read_in_parts_and_find_room():
     check(history, answer)
 
 
+def test_short_conversations_read_no_more_after_long_ones():
+    """Room that one slot needs costs others nothing, and what lies beyond is left alone."""
+    rules = Rules(CONFIG, size=600, max_tokens=8)
+    sampler = Sampler(rules, rows=4)
+    long = prompt(520, 1)
+    first = sampler.answer(WEIGHTS, {0: Request(long, seed=1)})[0]
+    assert sampler._slots.cache.size == 600
+    short = {slot: Request(prompt(20, slot), seed=slot, fresh=True) for slot in (1, 2)}
+    expected = Sampler(rules, rows=4).answer(WEIGHTS, short)
+    beyond = [np.asarray(x[0]) for x in sampler._slots.cache.keys]
+    programs = sampler._advance._cache_size()
+    done = sampler.answer(WEIGHTS, short)
+    assert sampler._advance._cache_size() == programs + 1
+    for slot, answer in done.items():
+        assert np.array_equal(answer.tokens, expected[slot].tokens)
+        assert np.array_equal(answer.log_probs, expected[slot].log_probs)
+    for before, after in zip(beyond, sampler._slots.cache.keys, strict=True):
+        np.testing.assert_array_equal(before, after[0])
+    more = prompt(10, 3)
+    second = sampler.answer(WEIGHTS, {0: Request(more, seed=2)})[0]
+    check([*long, *first.tokens.tolist(), *more], second)
+
+
 def test_adapters_answer():
     lora = init_lora(CONFIG, LoraConfig(rank=2), jax.random.key(1))
     lora = jax.tree.map(lambda x: x + 0.05, lora)
