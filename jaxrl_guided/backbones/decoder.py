@@ -60,7 +60,6 @@ def apply(
     lora_scale: float = 1.0,
     prefix: Prefix | None = None,
     cache: Cache | None = None,
-    rows: jax.Array | None = None,
     window: int | None = None,
     remat: bool = False,
     compute_dtype: jax.typing.DTypeLike = jnp.float32,
@@ -81,8 +80,6 @@ def apply(
       lora_scale: α / r.
       prefix: shared texts.
       cache: tokens read before; new tokens are appended to it.
-      rows: `i32[B]`, distinct: which rows of the cache these are; one that it does not have is
-        padding. None: they are all of them in order.
       window: w, static: tokens read only the last w tokens (of their segment) and themselves, at
         cost O(T · w), in blocks (`attention.block_sizes`); w = 0 is itself and the prefix. Not
         together with a cache.
@@ -106,11 +103,14 @@ def apply(
         segment_ids = jnp.ones(positions.shape, jnp.int32)
     adapters = _Adapters(lora or {}, lora_scale)
     options = _Options(window, remat, compute_dtype)
-    slots = None if cache is None else kv_cache.find(cache, rows, segment_ids != 0)
+    slots = None if cache is None else kv_cache.find(cache, segment_ids != 0)
     hidden, kept = _forward(
         config, params, x, positions, segment_ids, adapters, prefix, slots, options
     )
-    return hidden, kept if slots is None else kv_cache.updated(slots, kept)
+    if slots is None:
+        return hidden, kept
+    keys, values = kept
+    return hidden, Cache(keys, values, slots.length)
 
 
 def prefix_from_embeddings(
@@ -234,8 +234,7 @@ def _forward(
             parts.append(read_own(q, k, v))
         if slots is not None:
             kept = kv_cache.store(xs["stored"], slots, k, v)
-            keys, values = kv_cache.read(kept, slots)
-            parts.append(attention.cache_part(q, keys, values, slots.readable))
+            parts.append(attention.cache_part(q, *kept, slots.readable))
         if read_prefix is not None:
             parts.append(read_prefix(q, xs["table"]["keys"], xs["table"]["values"]))
         mixed = attention.merge(*parts).astype(dtype)

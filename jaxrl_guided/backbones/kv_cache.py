@@ -42,55 +42,63 @@ def init_cache(
     return Cache(keys, values, jnp.zeros(rows, jnp.int32))
 
 
+def part(cache: Cache, rows: jax.Array | None, reach: int) -> Cache:
+    """Some rows `i32[R]` (None: all) and their first `reach` tokens; a copy unless it is all."""
+    if rows is None and reach == cache.size:
+        return cache
+    chosen = slice(None) if rows is None else rows
+    keys, values = (
+        tuple(x[chosen, :, :reach] for x in layers) for layers in (cache.keys, cache.values)
+    )
+    return Cache(keys, values, cache.length[chosen])
+
+
+def put_part(cache: Cache, rows: jax.Array | None, reach: int, new: Cache) -> Cache:
+    """The cache with a `part` of it replaced; rows that it does not have are dropped."""
+    if rows is None and reach == cache.size:
+        return new
+    chosen = slice(None) if rows is None else rows
+
+    def put(layers: tuple[jax.Array, ...], parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(
+            x.at[chosen, :, :reach].set(y, mode="drop") for x, y in zip(layers, parts, strict=True)
+        )
+
+    keys, values = put(cache.keys, new.keys), put(cache.values, new.values)
+    return Cache(keys, values, cache.length.at[chosen].set(new.length, mode="drop"))
+
+
 class Slots(NamedTuple):
     """Where the tokens of a forward go.
 
     Attributes:
       cache: before them.
-      rows: `i32[B]`, rows of the cache; None: all in order.
       entry: `i32[B, T]`, where a token is written; S (nowhere) for padding.
       readable: `bool[B, T, S]`, what a token reads.
       length: `i32[B]`, entries after the tokens.
     """
 
     cache: Cache
-    rows: jax.Array | None
     entry: jax.Array
     readable: jax.Array
     length: jax.Array
 
 
-def find(cache: Cache, rows: jax.Array | None, valid: jax.Array) -> Slots:
-    """The next entries of these rows, for the valid ones of tokens `bool[B, T]`."""
-    before = cache.length if rows is None else cache.length[rows]
-    entry = before[:, None] + jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1
+def find(cache: Cache, valid: jax.Array) -> Slots:
+    """The next entries of all rows, for the valid ones of tokens `bool[B, T]`."""
+    entry = cache.length[:, None] + jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1
     readable = (jnp.arange(cache.size) <= entry[..., None]) & valid[..., None]
-    length = before + valid.sum(1, dtype=jnp.int32)
-    return Slots(cache, rows, jnp.where(valid, entry, cache.size), readable, length)
+    length = cache.length + valid.sum(1, dtype=jnp.int32)
+    return Slots(cache, jnp.where(valid, entry, cache.size), readable, length)
 
 
 def store(
     stored: Params, slots: Slots, keys: jax.Array, values: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Writes a layer's new keys and values `[B, T, K, head_dim]`; what has no slot is dropped."""
-    rows = jnp.arange(keys.shape[0]) if slots.rows is None else slots.rows
-    at = rows[:, None], slice(None), slots.entry
+    at = jnp.arange(keys.shape[0])[:, None], slice(None), slots.entry
     old_keys, old_values = stored["keys"], stored["values"]
     return (
         old_keys.at[at].set(keys.astype(old_keys.dtype), mode="drop"),
         old_values.at[at].set(values.astype(old_values.dtype), mode="drop"),
     )
-
-
-def read(stored: tuple[jax.Array, jax.Array], slots: Slots) -> tuple[jax.Array, jax.Array]:
-    """A layer's keys and values of the rows in question, `[B, K, S, head_dim]`."""
-    keys, values = stored
-    return stored if slots.rows is None else (keys[slots.rows], values[slots.rows])
-
-
-def updated(slots: Slots, kept: tuple[tuple[jax.Array, ...], ...]) -> Cache:
-    """The cache after all layers have stored their parts."""
-    (keys, values), length = kept, slots.length
-    if slots.rows is not None:
-        length = slots.cache.length.at[slots.rows].set(length, mode="drop")
-    return Cache(keys, values, length)

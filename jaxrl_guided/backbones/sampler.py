@@ -98,8 +98,8 @@ class Sampler:
             places = sharding.of_slots(mesh, rules.backbone, self._slots)
             self._slots = jax.device_put(self._slots, places)
         placed = functools.partial(jax.jit, out_shardings=places)
-        self._read = placed(_read, static_argnums=(0, 1), donate_argnums=3)
-        self._advance = placed(_advance, static_argnums=(0, 1), donate_argnums=3)
+        self._read = placed(turns.read, static_argnums=(0, 1), donate_argnums=3)
+        self._advance = placed(turns.advance, static_argnums=(0, 1), donate_argnums=3)
         self._grow = placed(turns.grow, static_argnums=1)
         self._length = np.zeros(rows, np.int64)  # tokens read
         self._pending: dict[int, int] = {}  # drawn last, not yet read
@@ -272,18 +272,6 @@ class Sampler:
                 self._running.pop(slot),
             )
         return done
-
-
-def _read(
-    rules: Rules, reach: int, weights: Weights, slots: turns.Slots, text: Text
-) -> turns.Slots:
-    return turns.within(reach, lambda near: turns.read(rules, weights, near, text), slots)
-
-
-def _advance(
-    rules: Rules, reach: int, weights: Weights, slots: turns.Slots, steps: jax.Array
-) -> turns.Slots:
-    return turns.within(reach, lambda near: turns.advance(rules, weights, near, steps), slots)
 
 
 class _Waiting(NamedTuple):

@@ -8,14 +8,13 @@ The last token of a completion has been drawn, not read: the next turn begins wi
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from jaxrl_guided.backbones import decoder
+from jaxrl_guided.backbones import decoder, kv_cache
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.draw import NOTHING, Cut, draw
 from jaxrl_guided.backbones.kv_cache import Cache, init_cache
@@ -143,35 +142,19 @@ def grow(slots: Slots, size: int) -> Slots:
     return Slots(Cache(keys, values, slots.cache.length), slots.turn)
 
 
-def within(reach: int, work: Callable[[Slots], Slots], slots: Slots) -> Slots:
-    """`work` on the first `reach` tokens' room of each row: what reads a cache reads no more.
-
-    Rows that `work` changes must end within it.
-    """
-    cache = slots.cache
-    if reach >= cache.size:
-        return work(slots)
-    keys, values = (tuple(x[:, :, :reach] for x in layers) for layers in (cache.keys, cache.values))
-    done = work(Slots(Cache(keys, values, cache.length), slots.turn))
-    keys, values = (
-        tuple(x.at[:, :, :reach].set(new) for x, new in zip(layers, changed, strict=True))
-        for layers, changed in ((cache.keys, done.cache.keys), (cache.values, done.cache.values))
-    )
-    return Slots(Cache(keys, values, done.cache.length), done.turn)
-
-
-def read(rules: Rules, weights: Weights, slots: Slots, text: Text) -> Slots:
+def read(rules: Rules, reach: int, weights: Weights, slots: Slots, text: Text) -> Slots:
     """Reads new tokens into rows, and draws the first token where `last` says so.
 
-    The caller sees to it that no row generates, and that all tokens have room.
+    The caller sees to it that none of the rows generates, and that all tokens have room.
+
+    Args:
+      reach: tokens that no row in question goes beyond; no more of the cache is read.
     """
-    cache, rows = slots.cache, text.rows
-    taken = text.count > 0
-    before = cache.length if rows is None else cache.length[rows]
-    before = jnp.where(text.fresh & taken, 0, before)
-    length = _put(cache.length, rows, before)
+    rows, taken = text.rows, text.count > 0
+    near = kv_cache.part(slots.cache, rows, reach)
+    before = jnp.where(text.fresh & taken, 0, near.length)
     steps = jnp.arange(text.tokens.shape[1])
-    hidden, read = decoder.apply(
+    hidden, cache = decoder.apply(
         rules.backbone,
         weights.params,
         decoder.embed(weights.params, text.tokens),
@@ -179,11 +162,10 @@ def read(rules: Rules, weights: Weights, slots: Slots, text: Text) -> Slots:
         segment_ids=(steps < text.count[:, None]).astype(jnp.int32),
         lora=weights.lora,
         lora_scale=rules.lora_scale,
-        cache=Cache(cache.keys, cache.values, length),
-        rows=rows,
+        cache=Cache(near.keys, near.values, before),
         compute_dtype=rules.compute_dtype,
     )
-    assert read is not None
+    assert cache is not None
     at = jnp.maximum(text.count - 1, 0)[:, None, None]
     hidden = jnp.take_along_axis(hidden, at, axis=1)[:, 0]
     begun = _begin(rules, text)
@@ -191,11 +173,16 @@ def read(rules: Rules, weights: Weights, slots: Slots, text: Text) -> Slots:
     turn = slots.turn
     kept = turn if rows is None else jax.tree.map(lambda x: x[rows], turn)
     begun = jax.tree.map(lambda new, old: _where(taken & text.last, new, old), begun, kept)
-    return Slots(read, jax.tree.map(lambda x, new: _put(x, rows, new), turn, begun))
+    turn = jax.tree.map(lambda x, new: _put(x, rows, new), turn, begun)
+    return Slots(kv_cache.put_part(slots.cache, rows, reach, cache), turn)
 
 
-def advance(rules: Rules, weights: Weights, slots: Slots, steps: jax.Array) -> Slots:
-    """Up to `steps` (i32) more tokens for the rows that generate."""
+def advance(rules: Rules, reach: int, weights: Weights, slots: Slots, steps: jax.Array) -> Slots:
+    """Up to `steps` (i32) more tokens for the rows that generate.
+
+    Args:
+      reach: tokens that none of these rows goes beyond; no more of the cache is read.
+    """
 
     def unfinished(carry: tuple[jax.Array, Slots]) -> jax.Array:
         step, slots = carry
@@ -225,7 +212,9 @@ def advance(rules: Rules, weights: Weights, slots: Slots, steps: jax.Array) -> S
     params = weights.params
     if not isinstance(params["layers"], tuple):
         params = unstack(params)  # once, not in every step
-    return lax.while_loop(unfinished, one, (jnp.int32(0), slots))[1]
+    near = Slots(kv_cache.part(slots.cache, None, reach), slots.turn)
+    near = lax.while_loop(unfinished, one, (jnp.int32(0), near))[1]
+    return Slots(kv_cache.put_part(slots.cache, None, reach, near.cache), near.turn)
 
 
 def _begin(rules: Rules, text: Text) -> Turn:

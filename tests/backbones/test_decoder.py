@@ -12,7 +12,8 @@ from jax.extend import core as jex_core
 
 from jaxrl_guided.backbones import attention, decoder, hf, rope
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError, RopeScaling
-from jaxrl_guided.backbones.kv_cache import init_cache
+from jaxrl_guided.backbones.kv_cache import init_cache, put_part
+from jaxrl_guided.backbones.kv_cache import part as part_of
 from jaxrl_guided.backbones.lora import LoraConfig, init_lora
 from jaxrl_guided.backbones.params import init_params, param_shapes, truncate, unstack
 from jaxrl_guided.backbones.presets import PRESETS
@@ -192,7 +193,9 @@ def test_chosen_rows_of_a_cache_leave_the_others():
     _, cache = apply(CONFIG, PARAMS, x[:, :3], steps(4, 3), cache=init_cache(CONFIG, 4, 6))
     rows = jnp.array([2, 0, 4])  # there is no row 4: padding
     new = x[jnp.array([2, 0, 1]), 3:5]
-    hidden, after = apply(CONFIG, PARAMS, new, steps(3, 2, 3), cache=cache, rows=rows)
+    near = part_of(cache, rows, 5)
+    hidden, near = apply(CONFIG, PARAMS, new, steps(3, 2, 3), cache=near)
+    after = put_part(cache, rows, 5, near)
     close(hidden[:2], full[rows[:2], 3:5])
     assert after.length.tolist() == [5, 3, 5, 3]
     for kept, before in zip(after.keys + after.values, cache.keys + cache.values, strict=True):

@@ -231,11 +231,18 @@ def test_a_full_slot_ends_an_answer():
     sampler = Sampler(rules, rows=1, overlong="truncate")
     answer = sampler.answer(WEIGHTS, {0: Request(prompt(3, 0))})[0]
     assert (answer.reason, answer.dropped, len(answer.tokens)) == (StopReason.LENGTH, 0, 8)
-    history = prompt(3, 0) + answer.tokens.tolist()
     # 10 tokens are read with the last one of the answer: none of the new ones finds room.
     answer = sampler.answer(WEIGHTS, {0: Request([1, 2, 3])})[0]
     assert (answer.reason, answer.dropped, len(answer.tokens)) == (StopReason.FULL, 3, 0)
-    assert len(history) == 11
+
+
+def test_an_answer_that_fills_its_slot_ends_there():
+    sampler = Sampler(Rules(CONFIG, size=10, max_tokens=5), rows=2, overlong="truncate")
+    first = sampler.answer(WEIGHTS, {0: Request(prompt(3, 0))})[0]
+    # 7 tokens are read; with the last of the answer 8: two more and their successor have room.
+    second = sampler.answer(WEIGHTS, {0: Request([])})[0]
+    assert (second.reason, len(second.tokens)) == (StopReason.FULL, 3)
+    check(prompt(3, 0) + first.tokens.tolist(), second)
 
 
 def test_overlong_tokens_lose_their_first_ones():
@@ -329,7 +336,7 @@ def test_reading_leaves_other_rows_bit_for_bit():
         temperature=jnp.ones(4),
         budget=jnp.full(4, 8),
     )
-    after = jax.jit(turns.read, static_argnums=0)(RULES, WEIGHTS, slots, text)
+    after = jax.jit(turns.read, static_argnums=(0, 1))(RULES, 64, WEIGHTS, slots, text)
     assert after.cache.length.tolist() == [5, 0, 2, 5]
     assert after.turn.count.tolist() == [1, 0, 1, 0]
     for old, new in zip(jax.tree.leaves(slots), jax.tree.leaves(after), strict=True):

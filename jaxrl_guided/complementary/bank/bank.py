@@ -22,6 +22,7 @@ class Bank:
     Args:
       path: of the file.
       dim: d, numbers in a vector; None: as an existing file says.
+      embedder: name of what makes the vectors; empty: as an existing file says.
       run: who writes, for those who read the history.
       version: to go on from; None: the latest. An older one starts a branch.
       capacity: entries at most; the oldest make room.
@@ -36,6 +37,7 @@ class Bank:
         self,
         path: str | os.PathLike[str],
         dim: int | None = None,
+        embedder: str = "",
         run: str = "",
         version: int | None = None,
         capacity: int = 20_000,
@@ -45,7 +47,7 @@ class Bank:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.capacity = capacity
         self._lock = threading.Lock()
-        self._log = Log(Database(path, dim, durability))
+        self._log = Log(Database(path, dim, embedder, durability))
         try:
             self.branch = self._log.branch_from(run, version)
             self._contents = self._log.read(self._log.head(self.branch))

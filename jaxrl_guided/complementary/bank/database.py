@@ -15,7 +15,7 @@ _APPLICATION = 0x6A786267
 Durability = Literal["full", "normal"]
 
 _TABLES = """
-CREATE TABLE facts(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE facts(name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 CREATE TABLE branches(
   id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, parent INTEGER, start INTEGER NOT NULL,
   at REAL NOT NULL);
@@ -45,11 +45,12 @@ class Database:
     Args:
       path: of the file; made if it is absent, unless `read_only`.
       dim: numbers in a vector; None: as the file says.
+      embedder: name of what makes the vectors; empty: as the file says.
       durability: `full` survives power loss, `normal` kill -9 alone, and is faster.
       read_only: nothing is written, and another process may be writing.
 
     Attributes:
-      path, dim: see above.
+      path, dim, embedder: see above.
 
     Raises:
       BankError: it is no bank, of a newer format or other vectors, damaged, cannot be written, or
@@ -60,6 +61,7 @@ class Database:
         self,
         path: str | os.PathLike[str],
         dim: int | None = None,
+        embedder: str = "",
         durability: Durability = "full",
         read_only: bool = False,
     ) -> None:
@@ -76,10 +78,15 @@ class Database:
             self._connection = _connect(self.path, read_only)
             self._check()
             if not read_only:
-                self._prepare(dim, durability)
-            self.dim = self.fact("dim")
+                self._prepare(dim, embedder, durability)
+            self.dim, self.embedder = int(self.fact("dim")), str(self.fact("embedder"))
             if dim not in (None, self.dim):
                 raise BankError(f"{self.path}: its vectors have {self.dim} numbers, not {dim}")
+            if embedder not in ("", self.embedder):
+                raise BankError(
+                    f"{self.path}: its vectors are of the embedder '{self.embedder}', not of "
+                    f"'{embedder}'"
+                )
         except BaseException as error:
             self.close()
             if isinstance(error, sqlite3.Error | StorageError):
@@ -112,7 +119,7 @@ class Database:
             what = " ".join(found.split())
             raise BankError(f"{self.path} is damaged ({what}): restore it from a copy")
 
-    def _prepare(self, dim: int | None, durability: Durability) -> None:
+    def _prepare(self, dim: int | None, embedder: str, durability: Durability) -> None:
         self.execute("PRAGMA journal_mode = WAL")
         self.execute(f"PRAGMA synchronous = {durability.upper()}")
         with self.transaction():
@@ -123,6 +130,7 @@ class Database:
             for statement in _TABLES.split(";"):
                 self.execute(statement)
             self.set_fact("dim", dim)
+            self.set_fact("embedder", embedder)
             self.execute(f"PRAGMA application_id = {_APPLICATION}")
             self.execute(f"PRAGMA user_version = {SCHEMA}")
 
@@ -145,13 +153,13 @@ class Database:
         """The first row, or None."""
         return self.execute(query, values).fetchone()
 
-    def fact(self, name: str) -> int:
-        """A number that the file holds; 0 if it does not."""
+    def fact(self, name: str) -> int | str:
+        """What the file says of itself; 0 if it does not."""
         (value,) = self.one("SELECT value FROM facts WHERE name = ?", (name,)) or (0,)
-        return int(value)
+        return value if isinstance(value, str) else int(value)
 
-    def set_fact(self, name: str, value: int) -> None:
-        """Writes a number."""
+    def set_fact(self, name: str, value: int | str) -> None:
+        """Writes what `fact` reads."""
         self.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     @contextmanager

@@ -136,7 +136,7 @@ class Log:
         """Raises StaleVersion if a version cannot be read."""
         one, names = self.database.one, self.checkpoints()
         there = one("SELECT 1 FROM versions WHERE id = ?", (version,))
-        first = self.database.fact("compacted")
+        first = int(self.database.fact("compacted"))
         if version == 0 or (there and (version >= first or version in names.values())):
             return
         (last,) = one("SELECT max(id) FROM versions")

@@ -57,9 +57,12 @@ class MicroBatch:
     Attributes:
       tokens: `i32[R, T]`.
       spoken: `bool[R, T]`.
-      behaviour: `f32[R, T]`.
+      behaviour: `f32[R, T]`, log-probabilities with which they were drawn.
       advantage, temperature: `f32[R]`.
-      weight: `f32[R, T]`, what each token counts in the loss of the whole batch.
+      weight: `f32[R, T]`, what each token counts in the loss of the whole batch; zero for none.
+      old: `f32[R, T]`, of the policy before the batch's first optimiser step, from the trainer;
+        None in that step itself, whose own log-probabilities they are.
+      reference: `f32[R, T]` of the reference policy, or None without a KL penalty.
     """
 
     tokens: jax.Array
@@ -68,6 +71,8 @@ class MicroBatch:
     advantage: jax.Array
     temperature: jax.Array
     weight: jax.Array
+    old: jax.Array | None = None
+    reference: jax.Array | None = None
 
 
 def micro_batches(

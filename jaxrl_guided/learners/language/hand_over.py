@@ -34,7 +34,6 @@ class HandOver:
     Args:
       config: of the learner.
       base: its weights that stay, or None.
-      stops: `Weights.stops`.
       mesh: of the sampler; None: it works where the learner does, on one device.
     """
 
@@ -42,19 +41,18 @@ class HandOver:
         self,
         config: LanguageLearnerConfig,
         base: Params | None,
-        stops: jax.Array | None = None,
         mesh: Mesh | None = None,
     ) -> None:
-        self._config, self._mesh, self._stops = config, mesh, stops
+        self._config, self._mesh = config, mesh
         self._lay_out = jax.jit(unstack, static_argnames="fuse")
         self._base = None if base is None else self._decoder(base)
 
     def __call__(self, state: LanguageState) -> Versioned:
         """The weights of a state."""
         if self._base is None:
-            weights = Weights(self._decoder(state.trained), None, self._stops)
+            weights = Weights(self._decoder(state.trained))
         else:
-            weights = Weights(self._base, self._placed(state.trained), self._stops)
+            weights = Weights(self._base, self._placed(state.trained))
         return Versioned(weights, int(state.step))
 
     def _decoder(self, params: Params) -> Params:

@@ -23,11 +23,10 @@ from jaxrl_guided.backbones.params import Params
 from jaxrl_guided.learners.language.advantages import AGGREGATIONS, Aggregation, token_weights
 from jaxrl_guided.learners.language.batches import MicroBatch, Sample, micro_batches
 from jaxrl_guided.learners.language.objectives import (
+    CISPOConfig,
     GRPOConfig,
     Metrics,
     Objective,
-    Scored,
-    metric_names,
     token_losses,
 )
 from jaxrl_guided.runtime.ranges import POSITIVE, check, check_choice
@@ -54,7 +53,8 @@ class LanguageLearnerConfig:
       compute_dtype: of matrix products; weights, gradients and moments keep their own.
 
     Raises:
-      ValueError: a number is out of range, or a KL penalty has no reference (it needs adapters).
+      ValueError: a number is out of range, a KL penalty has no reference (it needs adapters), or
+        CISPO's tokens are not all of one weight, as its loss has them.
     """
 
     backbone: BackboneConfig
@@ -85,6 +85,11 @@ class LanguageLearnerConfig:
             )
         if not self.lengths or min(self.lengths) < 2 or list(self.lengths) != sorted(self.lengths):
             raise ValueError(f"lengths must be ascending numbers from 2 on, got {self.lengths}")
+        if isinstance(self.objective, CISPOConfig) and self.aggregation != "token_mean":
+            raise ValueError(
+                f"aggregation must be token_mean with CISPO, not {self.aggregation}: its loss is a "
+                "mean over the tokens of the batch"
+            )
         if self.has_reference and self.lora is None:
             raise ValueError("kl_weight needs lora: the reference is the base without adapters")
 
@@ -160,32 +165,19 @@ def score_log_probs(
     return score(config, base, trained, batch).log_prob
 
 
-def add_gradient(
-    config: LanguageLearnerConfig,
-    base: Params | None,
-    trained: Params,
-    gradient: Gradient,
-    batch: MicroBatch,
-    scored: Scored,
+def gradient_of(
+    config: LanguageLearnerConfig, base: Params | None, trained: Params, batch: MicroBatch
 ) -> Gradient:
-    """The gradient so far and that of one more micro-batch."""
+    """What a micro-batch adds to the gradient of its batch."""
 
     def loss_of(trained: Params) -> tuple[jax.Array, Metrics]:
         scores = score(config, base, trained, batch)
-        losses, metrics = token_losses(config.objective, scores.log_prob, scored)
-        loss = (losses * scored.weight).sum()
-        entropy = (scores.entropy * scored.weight).sum()
+        losses, metrics = token_losses(config.objective, scores.log_prob, batch)
+        loss = (losses * batch.weight).sum()
+        entropy = (scores.entropy * batch.weight).sum()
         return loss, {**metrics, "loss": loss, "entropy": entropy}
 
-    grads, metrics = jax.grad(loss_of, has_aux=True)(trained)
-    return jax.tree.map(jnp.add, gradient, Gradient(grads, metrics))
-
-
-def no_gradient(config: LanguageLearnerConfig, trained: Params) -> Gradient:
-    """Zeros to add to."""
-    names = metric_names(config.objective)
-    zeros = {name: jnp.zeros(()) for name in (*names, "loss", "entropy")}
-    return Gradient(jax.tree.map(jnp.zeros_like, trained), zeros)
+    return Gradient(*jax.grad(loss_of, has_aux=True)(trained))
 
 
 def apply_gradient(
@@ -235,8 +227,8 @@ class LanguageLearner:
         self.config, self._mesh = config, mesh
         self._base = None if base is None else self.place(base)
         self._log_probs = jax.jit(score_log_probs, static_argnums=0)
-        self._zeros = jax.jit(_zeros, static_argnums=(0, 1))
-        self._add = jax.jit(_add, static_argnums=(0, 1), donate_argnums=4)
+        self._first = jax.jit(_gradient, static_argnums=(0, 1))
+        self._add = jax.jit(_added, static_argnums=(0, 1), donate_argnums=5)
         self._apply = jax.jit(_apply, static_argnums=(0, 1), donate_argnums=(2, 3))
 
     def place(self, tree: T) -> T:
@@ -271,9 +263,9 @@ class LanguageLearner:
         rows: list[Metrics] = []
         for batch in batches:
             static = self.config, self._mesh
-            gradient = self._zeros(*static, state.trained)
-            for micro, scored in batch:
-                gradient = self._add(*static, self._base, state.trained, gradient, micro, scored)
+            gradient = self._first(*static, self._base, state.trained, batch[0])
+            for micro in batch[1:]:
+                gradient = self._add(*static, self._base, state.trained, micro, gradient)
             state, metrics = self._apply(
                 *static, gradient, state.optimizer, state.trained, state.step
             )
@@ -295,7 +287,7 @@ class LanguageLearner:
 
     def _scored(
         self, samples: Sequence[Sample], state: LanguageState, first: bool
-    ) -> list[tuple[MicroBatch, Scored]]:
+    ) -> list[MicroBatch]:
         """Micro-batches with what is known before the batch's first optimiser step."""
         config, found = self.config, []
         weights = self._weights(samples)
@@ -307,8 +299,7 @@ class LanguageLearner:
                 old = self._log_probs(config, self._base, state.trained, micro)
             if config.has_reference:
                 reference = self._log_probs(config, self._base, None, micro)
-            scored = Scored(micro.behaviour, old, reference, micro.advantage, micro.weight)
-            found.append((micro, scored))
+            found.append(dataclasses.replace(micro, old=old, reference=reference))
         return found
 
     def _weights(self, samples: Sequence[Sample]) -> list[np.ndarray]:
@@ -321,21 +312,26 @@ class LanguageLearner:
         return [row[: len(sample.tokens)] for row, sample in zip(weight, samples, strict=True)]
 
 
-def _zeros(config: LanguageLearnerConfig, mesh: Mesh | None, trained: Params) -> Gradient:
-    return _pinned(config, mesh, no_gradient(config, trained))
-
-
-def _add(
+def _gradient(
     config: LanguageLearnerConfig,
     mesh: Mesh | None,
     base: Params | None,
     trained: Params,
-    gradient: Gradient,
     batch: MicroBatch,
-    scored: Scored,
 ) -> Gradient:
-    added = add_gradient(config, base, trained, gradient, batch, scored)
-    return _pinned(config, mesh, added)
+    return _pinned(config, mesh, gradient_of(config, base, trained, batch))
+
+
+def _added(
+    config: LanguageLearnerConfig,
+    mesh: Mesh | None,
+    base: Params | None,
+    trained: Params,
+    batch: MicroBatch,
+    gradient: Gradient,
+) -> Gradient:
+    more = gradient_of(config, base, trained, batch)
+    return _pinned(config, mesh, jax.tree.map(jnp.add, gradient, more))
 
 
 def _apply(

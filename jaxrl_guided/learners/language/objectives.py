@@ -9,9 +9,9 @@ from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jax import lax
 
+from jaxrl_guided.learners.language.batches import MicroBatch
 from jaxrl_guided.runtime.ranges import check_choice
 
 Ratio = Literal["token", "sequence"]
@@ -20,24 +20,9 @@ RATIOS = get_args(Ratio)
 Metrics = dict[str, jax.Array]
 
 
-@struct.dataclass
-class Scored:
-    """What is known of a batch's tokens before its update.
-
-    Attributes:
-      behaviour: `f32[B, T]`, log-probabilities with which they were drawn.
-      old: `f32[B, T]`, of the policy before the batch's first optimiser step, from the trainer;
-        None in that step itself, whose own log-probabilities they are.
-      reference: `f32[B, T]` of the reference policy, or None without a KL penalty.
-      advantage: `f32[B]`.
-      weight: `f32[B, T]`, zero for tokens without loss.
-    """
-
-    behaviour: jax.Array
-    old: jax.Array | None
-    reference: jax.Array | None
-    advantage: jax.Array
-    weight: jax.Array
+_FAR = 20.0
+"""Differences of log-probabilities are cut here: beyond, an exponential says nothing more, and one
+that is infinite makes a gradient of nothing but NaN."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +93,7 @@ Objective = GRPOConfig | CISPOConfig | ImitationConfig
 
 
 def token_losses(
-    objective: Objective, log_prob: jax.Array, batch: Scored
+    objective: Objective, log_prob: jax.Array, batch: MicroBatch
 ) -> tuple[jax.Array, Metrics]:
     """Loss of each token, `f32[B, T]`, and sums over tokens for metrics.
 
@@ -121,26 +106,18 @@ def token_losses(
     return -jnp.where(batch.weight > 0, log_prob, 0.0), {}
 
 
-def metric_names(objective: Objective) -> tuple[str, ...]:
-    """The metrics of `token_losses`."""
-    if isinstance(objective, ImitationConfig):
-        return ()
-    if isinstance(objective, CISPOConfig):
-        return ("clipped", "ratio")
-    penalty = ("kl_reference",) if objective.kl_weight > 0 else ()
-    return ("clipped", "ratio", "importance", "importance_truncated", *penalty)
-
-
-def _grpo(objective: GRPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[jax.Array, Metrics]:
+def _grpo(
+    objective: GRPOConfig, log_prob: jax.Array, batch: MicroBatch
+) -> tuple[jax.Array, Metrics]:
     counted = batch.weight > 0
     old = lax.stop_gradient(log_prob) if batch.old is None else batch.old
     change = jnp.where(counted, log_prob - old, 0.0)
     if objective.ratio == "sequence":
         change = jnp.where(counted, change.sum(1, keepdims=True), 0.0)
-    ratio, advantage = jnp.exp(change), batch.advantage[:, None]
+    ratio, advantage = _exp(change), batch.advantage[:, None]
     clipped = jnp.clip(ratio, 1 - objective.clip_low, 1 + objective.clip_high)
     gain = jnp.minimum(ratio * advantage, clipped * advantage)
-    importance = jnp.where(counted, jnp.exp(old - batch.behaviour), 1.0)
+    importance = _exp(jnp.where(counted, old - batch.behaviour, 0.0))
     truncated = jnp.minimum(lax.stop_gradient(importance), objective.max_importance)
     loss = -truncated * gain
     metrics = {
@@ -152,18 +129,24 @@ def _grpo(objective: GRPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[ja
     if objective.kl_weight > 0:
         assert batch.reference is not None
         apart = jnp.where(counted, batch.reference - log_prob, 0.0)
-        kl = jnp.exp(apart) - apart - 1
+        kl = _exp(apart) - apart - 1
         loss, metrics["kl_reference"] = loss + objective.kl_weight * kl, kl
     return loss, _sums(metrics, batch)
 
 
-def _cispo(objective: CISPOConfig, log_prob: jax.Array, batch: Scored) -> tuple[jax.Array, Metrics]:
+def _cispo(
+    objective: CISPOConfig, log_prob: jax.Array, batch: MicroBatch
+) -> tuple[jax.Array, Metrics]:
     counted = batch.weight > 0
-    ratio = jnp.exp(jnp.where(counted, lax.stop_gradient(log_prob) - batch.behaviour, 0.0))
+    ratio = _exp(jnp.where(counted, lax.stop_gradient(log_prob) - batch.behaviour, 0.0))
     clipped = jnp.clip(ratio, 1 - objective.clip_low, 1 + objective.clip_high)
     loss = -clipped * batch.advantage[:, None] * jnp.where(counted, log_prob, 0.0)
     return loss, _sums({"clipped": ratio != clipped, "ratio": ratio}, batch)
 
 
-def _sums(values: Metrics, batch: Scored) -> Metrics:
+def _exp(difference: jax.Array) -> jax.Array:
+    return jnp.exp(jnp.clip(difference, -_FAR, _FAR))
+
+
+def _sums(values: Metrics, batch: MicroBatch) -> Metrics:
     return {name: lax.stop_gradient((batch.weight * x).sum()) for name, x in values.items()}

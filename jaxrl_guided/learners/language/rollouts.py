@@ -1,7 +1,7 @@
 """Episodes of text tasks played by a language model, each in a slot of the sampler.
 
-No episode waits for another: a slot whose answer is complete goes on with its own episode, or
-begins the next one, while others are in the middle of their answers.
+No episode waits for another's answer: a slot whose answer is complete goes on with its own episode,
+or begins the next one, while others are in the middle of theirs. Tasks are stepped one by one.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Episode:
         `Sample`.
       rewards: sums by name.
       success: the task was solved.
-      turns: answers.
+      turns: answers; none if not even the opening had room.
       unread: answers that did nothing.
       end: why it is over.
       version: of the oldest weights that took part in it.
@@ -131,21 +131,16 @@ class Rollouts:
 
         Returns:
           The episodes that ended.
-
-        Raises:
-          ValueError: an opening leaves no room for an answer in the sampler's slots.
         """
+        ended = []
         for slot in range(self._sampler.rows):
-            if self._queue and slot not in self._open:
-                self._begin(slot, self._queue.popleft(), version)
+            while self._queue and slot not in self._open:
+                ended += self._begin(slot, self._queue.popleft(), version)
         for episode in self._open.values():
             episode.version = min(episode.version, version)
-        done = self._sampler.run(weights, steps)
-        return [
-            ended
-            for slot, completion in sorted(done.items())
-            if (ended := self._heard(slot, completion)) is not None
-        ]
+        for slot, completion in sorted(self._sampler.run(weights, steps).items()):
+            ended += self._heard(slot, completion)
+        return ended
 
     def play(self, starts: Sequence[Start], weights: Weights, version: int = 0) -> list[Episode]:
         """Plays episodes to their ends; in the order of `starts`, which must differ."""
@@ -161,27 +156,38 @@ class Rollouts:
         for task in self._tasks:
             task.close()
 
-    def _begin(self, slot: int, start: Start, version: int) -> None:
+    def _begin(self, slot: int, start: Start, version: int) -> list[Episode]:
+        """Opens an episode; returns it if it is over already."""
         opening = self._tasks[slot].reset(start.seed)
         system = "\n".join(filter(None, (opening.system, start.context)))
         messages = first_messages(system, opening.observation)
         ids = self._chat.opening(messages)
         episode = self._open[slot] = _Open(start, opening.description, version)
         episode.messages += [(message["role"], message["content"]) for message in messages]
-        self._ask(slot, ids, fresh=True)
+        if not self._has_room(slot, ids):
+            episode.conversation.read(ids[: self._sampler.rules.size])  # in which nothing is said
+            return self._over(slot, "room")
+        self._ask(slot, ids)
+        return []
 
-    def _ask(self, slot: int, ids: Sequence[int], fresh: bool = False) -> None:
+    def _has_room(self, slot: int, ids: Sequence[int]) -> bool:
+        """For these tokens and an answer."""
+        rules = self._sampler.rules
+        length = len(self._open[slot].conversation) + len(ids)
+        return length + rules.max_tokens - 1 <= rules.size
+
+    def _ask(self, slot: int, ids: Sequence[int]) -> None:
         episode = self._open[slot]
         episode.conversation.read(ids)
         request = Request(
             ids,
             _seed_of(episode.start.draws, episode.turns),
             episode.start.temperature,
-            fresh=fresh,
+            fresh=not episode.turns,
         )
         self._sampler.submit(slot, request)
 
-    def _heard(self, slot: int, completion: Completion) -> Episode | None:
+    def _heard(self, slot: int, completion: Completion) -> list[Episode]:
         """Goes on after an answer; returns the episode if it is over."""
         episode = self._open[slot]
         tokens = completion.tokens
@@ -197,15 +203,14 @@ class Rollouts:
             return self._over(slot, "turns")
         message: Message = {"role": reply.role, "content": reply.observation}
         ids = self._chat.reply([message], int(tokens[-1]))
-        rules = self._sampler.rules
-        if len(episode.conversation) + len(ids) + rules.max_tokens - 1 > rules.size:
+        if not self._has_room(slot, ids):
             return self._over(slot, "room")
         episode.messages.append((reply.role, reply.observation))
         self._ask(slot, ids)
-        return None
+        return []
 
-    def _over(self, slot: int, end: End) -> Episode:
-        return self._open.pop(slot).ended(end)
+    def _over(self, slot: int, end: End) -> list[Episode]:
+        return [self._open.pop(slot).ended(end)]
 
 
 class _Open:
@@ -245,7 +250,7 @@ class _Open:
 
 def _seed_of(draws: int, turn: int) -> int:
     """The sampler's seed for a turn; of independent turns and episodes."""
-    return int(np.random.SeedSequence([draws, turn]).generate_state(1)[0])
+    return int(np.random.SeedSequence(draws, spawn_key=(turn,)).generate_state(1)[0])
 
 
 class Outcomes(NamedTuple):
@@ -269,11 +274,12 @@ class Outcomes(NamedTuple):
 def outcomes_of(episodes: Sequence[Episode]) -> Outcomes:
     """Sums up at least one episode."""
     turns = sum(episode.turns for episode in episodes)
+    answers = max(turns, 1)
     return Outcomes(
         success=float(np.mean([episode.success for episode in episodes])),
         reward=float(np.mean([episode.total_reward for episode in episodes])),
         turns=turns / len(episodes),
-        unread=sum(episode.unread for episode in episodes) / turns,
+        unread=sum(episode.unread for episode in episodes) / answers,
         cut=float(np.mean([episode.end in ("turns", "room") for episode in episodes])),
-        answer_tokens=sum(int(episode.spoken.sum()) for episode in episodes) / turns,
+        answer_tokens=sum(int(episode.spoken.sum()) for episode in episodes) / answers,
     )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.load import NANO
 from jaxrl_guided.backbones.lora import LoraConfig
-from jaxrl_guided.learners.language.advantages import Norm
+from jaxrl_guided.learners.language.advantages import NORMS, Norm
 from jaxrl_guided.learners.language.learner import LanguageLearnerConfig
 from jaxrl_guided.learners.language.objectives import GRPOConfig, ImitationConfig, Objective
 from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, check, check_choice
@@ -111,6 +111,7 @@ class ImproveConfig:
 
     def __post_init__(self) -> None:
         check_choice(self, "compare", COMPARISONS, part="improve.")
+        check_choice(self, "norm", NORMS, part="improve.")
         check(self, NOT_NEGATIVE, "steps", part="improve.")
         check(self, COUNT, "instances", "rollouts", "minibatches", part="improve.")
         check(self, POSITIVE, "temperature", "learning_rate", part="improve.")

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 from jaxrl_guided.backbones.params import Params
 from jaxrl_guided.backbones.sampler import Sampler
+from jaxrl_guided.backbones.sharding import shardings
 from jaxrl_guided.backbones.turns import Rules
 from jaxrl_guided.learners.language.advantages import batch_advantages, group_advantages
 from jaxrl_guided.learners.language.batches import Sample
@@ -44,6 +45,8 @@ class LanguageRun:
         self.job = job
         self.imitation, self.gradients = config.learners(backbone.config)
         base: Params | None = backbone.params if config.finetune == "lora" else None
+        if base is not None and mesh is not None:  # once, for all who read it
+            base = jax.device_put(base, shardings(mesh, backbone.config, base))
         self._imitate = LanguageLearner(self.imitation, base, mesh)
         self._improve = LanguageLearner(self.gradients, base, mesh)
         self._hand_over = HandOver(self.gradients, base, mesh=mesh)
@@ -143,11 +146,14 @@ def samples_of(
 ) -> tuple[list[Sample], float]:
     """Episodes with their advantages, and the share of groups that teach nothing.
 
+    A group's parts are groups of their own (split-group GRPO, arXiv 2603.17621 §3).
+
     Args:
       random: for `shuffle_rewards`.
     """
     rewards = np.array([episode.total_reward for episode in episodes], np.float32)
-    groups = np.array([episode.start.group for episode in episodes])
+    halves = np.array([(episode.start.group, episode.start.part) for episode in episodes])
+    groups = np.unique(halves, axis=0, return_inverse=True)[1]
     if config.shuffle_rewards:
         rewards = random.permutation(rewards)
     advantages, flat = group_advantages(rewards, groups, config.norm)

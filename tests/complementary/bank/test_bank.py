@@ -198,7 +198,7 @@ def test_any_past_bank_can_be_read(path):
 
 
 def test_a_branch_sees_what_came_before_it_and_nothing_else(path):
-    with Bank(path, DIM, "first") as bank:
+    with Bank(path, DIM, run="first") as bank:
         bank.write(Write((draft(1),)))
         named = bank.checkpoint("step 1")
         bank.record([Event("retrieved", 1)])
@@ -343,9 +343,10 @@ def test_what_is_no_bank_is_refused(path, tmp_path):
 
 
 def test_banks_of_other_formats_and_vectors_are_refused(path):
-    with Bank(path, DIM) as bank:
+    with Bank(path, DIM, "hashed-4") as bank:
         bank.write(Write((draft(1),)))
     unchanged(path, "its vectors have 4 numbers, not 5", dim=5)
+    unchanged(path, "are of the embedder 'hashed-4', not of 'other'", dim=4, embedder="other")
     with pytest.raises(StaleVersion, match="no version 9: there are 0 to 1"):
         Bank(path, version=9)
     with sqlite3.connect(path) as newer:

@@ -10,8 +10,9 @@ import pytest
 from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat, ChatTemplate
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer, train_tokenizer
 from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
+from jaxrl_guided.learners.language.batches import MicroBatch
 from jaxrl_guided.learners.language.demonstrations import demonstrate, encode
-from jaxrl_guided.learners.language.objectives import ImitationConfig, Scored, token_losses
+from jaxrl_guided.learners.language.objectives import ImitationConfig, token_losses
 
 SHOWN = demonstrate(Route(), RouteDemonstrator(), range(200))
 TEXTS = [text for episode in SHOWN for text in episode.texts]
@@ -64,10 +65,10 @@ def test_imitation_is_cross_entropy():
     log_prob = jnp.asarray(rng.normal(size=(2, 5)).astype(np.float32))
     weight = jnp.asarray(np.where(rng.random((2, 5)) < 0.5, 0.1, 0.0).astype(np.float32))
     nothing = jnp.full((2, 5), jnp.nan)  # must not matter
-    scored = Scored(nothing, nothing, None, jnp.zeros(2), weight)
+    said = MicroBatch(nothing, nothing, nothing, jnp.zeros(2), jnp.ones(2), weight)
 
     def loss(log_prob):
-        losses, metrics = token_losses(ImitationConfig(), log_prob, scored)
+        losses, metrics = token_losses(ImitationConfig(), log_prob, said)
         assert metrics == {}
         return (losses * weight).sum()
 

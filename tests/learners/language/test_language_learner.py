@@ -19,12 +19,11 @@ from jaxrl_guided.learners.language.batches import MicroBatch, Sample
 from jaxrl_guided.learners.language.learner import (
     LanguageLearner,
     LanguageLearnerConfig,
-    add_gradient,
     apply_gradient,
+    gradient_of,
     init_language,
-    no_gradient,
 )
-from jaxrl_guided.learners.language.objectives import CISPOConfig, GRPOConfig, Scored
+from jaxrl_guided.learners.language.objectives import CISPOConfig, GRPOConfig
 
 BACKBONE = BackboneConfig(31, 16, 24, 2, 2, 1, 8)
 BASE = init_params(BACKBONE, 0, std=0.3)
@@ -263,6 +262,7 @@ def test_batches_that_cannot_be_learned_from_are_refused():
         ({"lengths": (16, 8)}, "lengths must be ascending"),
         ({"lengths": ()}, "lengths must be ascending"),
         ({"objective": GRPOConfig(kl_weight=0.1)}, "kl_weight needs lora"),
+        ({"objective": CISPOConfig()}, "aggregation must be token_mean with CISPO"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes, message):
@@ -289,7 +289,8 @@ def one_update(config, rules, state, seed):
         jnp.full(rows, drawn),
     )
     weights = Weights(unstack(state.trained))
-    slots = turns.advance(rules, weights, turns.read(rules, weights, slots, text), jnp.int32(drawn))
+    slots = turns.read(rules, rules.size, weights, slots, text)
+    slots = turns.advance(rules, rules.size, weights, slots, jnp.int32(drawn))
     reward = (slots.turn.tokens < 8).mean(1)
     each = reward.reshape(8, 8)
     deviation = jnp.maximum(each.std(1, keepdims=True), 1e-3)
@@ -305,10 +306,7 @@ def one_update(config, rules, state, seed):
         jnp.ones(rows),
         weight,
     )
-    scored = Scored(behaviour, None, None, advantage, weight)
-    gradient = add_gradient(
-        config, None, state.trained, no_gradient(config, state.trained), batch, scored
-    )
+    gradient = gradient_of(config, None, state.trained, batch)
     state, _ = apply_gradient(config, gradient, state.optimizer, state.trained, state.step)
     return state, reward.mean()
 

@@ -1,16 +1,14 @@
 """Losses of tokens against numpy, and their gradients against the closed form."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.learners.language.objectives import (
-    CISPOConfig,
-    GRPOConfig,
-    Scored,
-    token_losses,
-)
+from jaxrl_guided.learners.language.batches import MicroBatch
+from jaxrl_guided.learners.language.objectives import CISPOConfig, GRPOConfig, token_losses
 
 ROWS, LENGTH = 6, 7
 
@@ -20,7 +18,10 @@ def batch(reference=False, seed=0):
     tokens = rng.random((ROWS, LENGTH)) < 0.7
     weight = np.where(tokens, rng.random((ROWS, LENGTH)), 0.0)
     old = -rng.random((ROWS, LENGTH)) * 2
-    scored = Scored(
+    scored = MicroBatch(
+        tokens=jnp.zeros((ROWS, LENGTH), jnp.int32),
+        spoken=jnp.asarray(tokens),
+        temperature=jnp.ones(ROWS),
         behaviour=jnp.asarray(old + rng.normal(0, 0.5, old.shape), jnp.float32),
         old=jnp.asarray(old, jnp.float32),
         reference=jnp.asarray(old + 0.3, jnp.float32) if reference else None,
@@ -120,3 +121,22 @@ def test_tokens_without_weight_may_be_anything(objective):
 def test_settings_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("ratio", ["token", "sequence"])
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("far", [-1000.0, 1000.0])
+def test_policies_that_are_far_apart_give_finite_gradients(ratio, advantage, far):
+    """Without a bound an infinite ratio times an advantage of 0 is no number."""
+    scored, log_prob = batch(reference=True)
+    scored = dataclasses.replace(
+        scored, advantage=jnp.full(ROWS, advantage), reference=scored.reference + far
+    )
+    for objective in (GRPOConfig(ratio, kl_weight=0.1), CISPOConfig()):
+        for shifted in (
+            (scored, log_prob + far),
+            (dataclasses.replace(scored, behaviour=scored.behaviour + far), log_prob),
+        ):
+            (loss, metrics), grad = loss_and_grad(objective, shifted[1], shifted[0])
+            assert np.isfinite(grad).all()
+            assert np.isfinite([loss, *metrics.values()]).all()

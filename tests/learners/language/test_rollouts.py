@@ -1,6 +1,7 @@
 """Episodes of a random decoder on a toy task, against the plain forward and the task by hand."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jaxrl_guided.backbones.sampler import Sampler
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.backbones.turns import Rules, Weights
 from jaxrl_guided.envs.text.task import TASK, Opening, Reply
-from jaxrl_guided.learners.language.rollouts import Rollouts, Start, outcomes_of
+from jaxrl_guided.learners.language.rollouts import Outcomes, Rollouts, Start, _seed_of, outcomes_of
 
 TOKENIZER = nano_tokenizer()
 CHAT = Chat(TOKENIZER, NANO_TEMPLATE)
@@ -31,6 +32,7 @@ BACKBONE = BackboneConfig(
 )
 PARAMS = init_params(BACKBONE, 0, std=0.3)
 WEIGHTS = Weights(unstack(PARAMS, fuse=True))
+SCORED = jax.jit(functools.partial(score_tokens, BACKBONE), static_argnames="compute_dtype")
 RULES = Rules(BACKBONE, size=320, max_tokens=6, stop_ids=CHAT.stop_ids)
 
 
@@ -205,10 +207,49 @@ def test_an_episode_ends_where_its_slot_is_full():
         assert episode.messages[-1][0] == "assistant"
 
 
-def test_an_opening_without_room_is_an_error():
-    work = rollouts_of(1, rules=dataclasses.replace(RULES, size=20))
-    with pytest.raises(ValueError, match="do not fit into size 20; raise size"):
-        work.play(starts_of(1), WEIGHTS)
+def test_an_opening_without_room_ends_its_episode_alone():
+    class Wordy(Toy):
+        def reset(self, seed):
+            opening = super().reset(seed)
+            return dataclasses.replace(opening, observation="go on " * 60) if seed == 3 else opening
+
+    starts = starts_of(7)
+    found = rollouts_of(2, Wordy).play(starts, WEIGHTS)
+    for episode, expected in zip(found, rollouts_of(2).play(starts, WEIGHTS), strict=True):
+        if episode.start.seed == 3:
+            assert (episode.end, episode.turns, episode.rewards) == ("room", 0, {})
+            assert not episode.spoken.any()
+            assert len(episode.tokens) == len(episode.spoken) == RULES.size
+        else:
+            assert episode.messages == expected.messages
+    alone = [episode for episode in found if not episode.turns]
+    assert outcomes_of(alone)._asdict() == dict.fromkeys(Outcomes._fields, 0.0) | {"cut": 1.0}
+
+
+def test_turns_and_episodes_draw_independently():
+    """Also when the numbers of episodes are made of a round and a place in it."""
+    draws = [(round_ << 32) + place for round_ in range(8) for place in range(8)]
+    seeds = {_seed_of(draw, turn) for draw in draws for turn in range(8)}
+    assert len(seeds) == 8**3
+    assert max(seeds) < 2**32
+
+
+def test_a_bfloat16_sampler_is_near_the_trainer():
+    """Rule 3: the two differ by some hundredths; the importance weight carries it."""
+    rules = dataclasses.replace(RULES, compute_dtype=jnp.bfloat16)
+    params = init_params(BACKBONE, 0, std=0.1)
+    weights = Weights(unstack(params, fuse=True))
+    episodes = rollouts_of(4, rules=rules, cache_dtype=jnp.bfloat16).play(starts_of(24), weights)
+    apart = []
+    for episode in episodes:
+        length = len(episode.tokens)
+        tokens = np.zeros((1, RULES.size + 1), np.int32)
+        asked = np.zeros((1, RULES.size + 1), bool)
+        tokens[0, :length], asked[0, :length] = episode.tokens, episode.spoken
+        found = SCORED(params, tokens, asked, jnp.ones(1), compute_dtype=jnp.bfloat16)
+        apart += list(np.abs(found.log_prob[0, :length] - episode.log_probs)[episode.spoken])
+    assert 1e-5 < np.mean(apart) < 0.05
+    assert np.max(apart) < 0.3
 
 
 def test_samplers_that_do_not_fit_are_refused():
