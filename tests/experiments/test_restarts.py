@@ -6,6 +6,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import jax
@@ -80,6 +81,48 @@ def test_a_killed_run_ends_with_the_same_bits(kind, tmp_path):
     assert summaries[0] == summaries[1]
     rows = [json.loads(line)["step"] for line in (cut / "metrics.jsonl").read_text().splitlines()]
     assert rows == sorted(set(rows))
+
+
+def test_a_killed_language_run_ends_with_the_same_bits(tmp_path):
+    """kill -9 at three random moments; here each round is saved, not each minute."""
+    code = (
+        "import runpy, sys\n"
+        "from jaxrl_guided.learners.language import job\n"
+        "job._SAVE_SECONDS = 0\n"
+        "sys.argv[0] = 'train_llm'\n"
+        "runpy.run_module('experiments.train_llm', run_name='__main__')\n"
+    )
+
+    def start(run_dir):
+        return subprocess.Popen(
+            [sys.executable, "-c", code, "--preset=smoke", f"--run_dir={tmp_path / run_dir}"],
+            cwd=tmp_path,
+            env=environment(tmp_path / "compiled"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    whole, cut, draw, reached = start("whole"), tmp_path / "cut", random.Random(0), 0
+    assert whole.wait(timeout=600) == 0, whole.stderr.read()
+    for _ in range(3):
+        process = start("cut")
+        wait_until(lambda: max(steps_saved(cut), default=0) > reached, process)
+        time.sleep(draw.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        reached = max(steps_saved(cut))
+        assert not (cut / "summary.json").exists()
+    last = start("cut")
+    assert last.wait(timeout=600) == 0, last.stderr.read()
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (cut / "model" / name).read_bytes() == (
+            tmp_path / "whole" / "model" / name
+        ).read_bytes()
+    ours, theirs = (
+        json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole")
+    )
+    assert ours["curve"] == theirs["curve"]
 
 
 def devices(count):

@@ -1,5 +1,8 @@
 """Text tasks by name: `make_text_task("route")`, `make_text_task("minihack/Room-5x5")`."""
 
+import difflib
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,14 +28,24 @@ def make_text_task(name: str, **options: Any) -> TextTask:
       ValueError: unknown name, or an option out of range.
       TypeError: an option that the task does not have.
     """
+    if name not in text_task_names():
+        close = difflib.get_close_matches(name, text_task_names(), 1)
+        hint = f"did you mean {close[0]}?" if close else "choose route or minihack/…"
+        raise ValueError(f"task: unknown '{name}'; {hint}")
     family, _, task = name.partition("/")
-    if name == "route":
-        return Route(**options)
-    if family == "minihack":
-        from jaxrl_guided.envs.minihack.text_task import MiniHackText
+    if family == "route":
+        return _made(name, Route, options)
+    from jaxrl_guided.envs.minihack.text_task import MiniHackText
 
-        return MiniHackText(task, **options)
-    raise ValueError(f"task: unknown '{name}'; choose route or minihack/…")
+    return _made(name, functools.partial(MiniHackText, task), options)
+
+
+def _made(name: str, factory: Callable[..., TextTask], options: dict[str, Any]) -> TextTask:
+    there = [option for option in inspect.signature(factory).parameters if option != "task"]
+    if unknown := sorted(set(options) - set(there)):
+        has = f"it has {', '.join(there)}" if there else "it has none"
+        raise TypeError(f"{name} has no option {', '.join(unknown)}; {has}")
+    return factory(**options)
 
 
 def make_demonstrator(name: str) -> Demonstrator:

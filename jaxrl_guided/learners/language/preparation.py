@@ -88,6 +88,11 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
                 player = make_demonstrator(config.task)
                 shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
             backbone = _backbone(config, shown)
+            if backbone.template is None:
+                raise UserError(
+                    f"backbone {config.backbone} has no chat template (chat_template.jinja, or "
+                    "chat_template in tokenizer_config.json): take an instruct model or add one"
+                )
             chat = Chat(backbone.tokenizer, backbone.template)
             samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
             _check_lengths(config, chat, task, samples, seeds)

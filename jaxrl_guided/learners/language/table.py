@@ -111,6 +111,7 @@ _COLUMNS = (
     "greedy [%]",
     "at the end, sampled [%]",
     "greedy [%]",
+    "change, sampled [points]",
     "seeds ≥ 80 %",
     "episodes",
     "minutes",
@@ -123,6 +124,7 @@ def _row(title: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
     def per_cent(name: str, point: int) -> str:
         return mean_text([100 * curve[name][point] for curve in curves])
 
+    change = [100 * (curve["success"][-1] - curve["success"][0]) for curve in curves]
     good = sum(curve["success"][-1] >= 0.8 for curve in curves)
     return [
         title,
@@ -131,6 +133,7 @@ def _row(title: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
         per_cent("success_greedy", 0),
         per_cent("success", -1),
         per_cent("success_greedy", -1),
+        mean_text(change),
         f"{good} of {len(found)}",
         f"{max(record['episodes'] for record in found):,}",
         f"{max(record['minutes'] for record in found):.1f}",

@@ -73,7 +73,7 @@ def test_the_route_is_told_once():
 def test_tasks_are_found_by_name():
     assert isinstance(make_text_task("route"), Route)
     assert {"route", "minihack/Room-5x5"} <= set(text_task_names())
-    with pytest.raises(ValueError, match="unknown 'root'; choose route or minihack/"):
+    with pytest.raises(ValueError, match="unknown 'root'; did you mean route"):
         make_text_task("root")
     with pytest.raises(TypeError, match="takes no arguments"):
         make_text_task("route", size=3)
