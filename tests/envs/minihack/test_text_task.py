@@ -63,7 +63,7 @@ def test_an_answer_without_action_takes_no_time():
 
 
 def test_bad_tasks_are_refused():
-    with pytest.raises(ValueError, match="unknown 'Room'; choose one of Room-5x5"):
+    with pytest.raises(ValueError, match="unknown 'minihack/Room'; did you mean minihack/"):
         make_text_task("minihack/Room")
     with pytest.raises(ValueError, match="max_turns must be at least 1"):
         make_text_task("minihack/Room-5x5", max_turns=0)
