@@ -1,16 +1,23 @@
 """Which of the entries that are near a question are shown: diversified retrieval.
 
-The same pure function serves the host (numpy) and the device (jax.numpy).
+`diversified` is one pure function for the host (numpy) and the device (jax.numpy).
 """
 
 import dataclasses
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from jaxrl_guided.backbones.embedders import Embedder
+from jaxrl_guided.complementary.bank import Bank, Entry, Event
+from jaxrl_guided.complementary.bank.bank import Snapshot
+from jaxrl_guided.complementary.bank.index import View, search
 from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, check, check_choice
 
 Recency = Literal["seconds", "steps"]
+Scope = Literal["shared", "task"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +31,7 @@ class RetrievalConfig:
       recent_weight: of having been shown a short while ago.
       recency: what a short while is measured in, `seconds` or actor `steps`.
       recent: length of a short while.
+      scope: whether a question finds the entries of all tasks, or of its own alone.
     """
 
     top: int = 1
@@ -32,11 +40,13 @@ class RetrievalConfig:
     recent_weight: float = 1.0
     recency: Recency = "seconds"
     recent: float = 300.0
+    scope: Scope = "shared"
 
     def __post_init__(self) -> None:
         check(self, COUNT, "top", "oversampling", part="retrieval.")
         check(self, NOT_NEGATIVE, "usage_weight", "recent_weight", "recent", part="retrieval.")
         check_choice(self, "recency", ("seconds", "steps"), part="retrieval.")
+        check_choice(self, "scope", ("shared", "task"), part="retrieval.")
 
     @property
     def candidates(self) -> int:
@@ -67,3 +77,91 @@ def diversified(
     score = numpy.where(there, score, -np.inf)
     best = numpy.argsort(-score, axis=-1, stable=True)[..., : config.top]
     return numpy.where(numpy.take_along_axis(there, best, axis=-1), best, count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What an episode asks the bank.
+
+    Attributes:
+      text: by which it is looked up; the task's description.
+      episode: that asks, and is credited with its outcome.
+      task: its scope.
+    """
+
+    text: str
+    episode: int
+    task: str = ""
+
+
+class Retriever:
+    """Finds entries for episodes and writes down that they were shown. Any thread may ask.
+
+    Args:
+      config: of the search.
+      embed: of the bank's vectors.
+      source: a bank, or a snapshot, of which nothing is written down: the same question has always
+        the same answer.
+      clock: seconds; of the machine's clock, so that `recent` holds across restarts.
+    """
+
+    def __init__(
+        self,
+        config: RetrievalConfig,
+        embed: Embedder,
+        source: Bank | Snapshot,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config, self._embed, self._source, self._clock = config, embed, source, clock
+
+    def __call__(self, questions: Sequence[Question], step: int = 0) -> list[list[Entry]]:
+        """Up to `top` entries for each question, best first; later ones see the earlier as shown.
+
+        Args:
+          step: updates of the actor so far.
+
+        Raises:
+          StorageError: nothing was written down.
+        """
+        view, now = self._source.view, self._clock()
+        candidates = self._candidates(questions, view)
+        shown: dict[int, int] = {}  # by row, in this call
+        found: list[list[Entry]] = []
+        events: list[Event] = []
+        for question, rows in zip(questions, candidates, strict=True):
+            rows = rows[rows >= 0]
+            more = np.array([shown.get(int(row), 0) for row in rows], np.int64)
+            retrievals = view.retrievals[rows] + more
+            ages = np.where(more > 0, 0.0, self._ages(view, rows, now, step))
+            places = diversified(self.config, retrievals, ages, np.ones(len(rows), bool))
+            chosen = [int(rows[place]) for place in places if place < len(rows)]
+            entries = [self._source.get(int(view.ids[row])) for row in chosen]
+            # One that has died since the view was taken is not shown.
+            found.append([entry for entry in entries if entry is not None])
+            if isinstance(self._source, Bank):
+                shown.update({row: shown.get(row, 0) + 1 for row in chosen})
+                events += [
+                    Event("retrieved", entry.id, question.episode, at=now, step=step)
+                    for entry in found[-1]
+                ]
+        if isinstance(self._source, Bank):
+            self._source.record(events)
+        return found
+
+    def _ages(self, view: View, rows: np.ndarray, now: float, step: int) -> np.ndarray:
+        """How long ago rows were shown; inf for never."""
+        if self.config.recency == "seconds":
+            return now - view.last_at[rows]
+        last = view.last_step[rows]
+        return np.where(last < 0, np.inf, step - last)
+
+    def _candidates(self, questions: Sequence[Question], view: View) -> Sequence[np.ndarray]:
+        """Rows for each question, nearest first; −1 where there are no more."""
+        vectors = self._embed([question.text for question in questions])
+        if self.config.scope == "shared":
+            return list(search(view, vectors, self.config.candidates).rows)
+        numbers = [self._source.task_number(question.task) for question in questions]
+        return [
+            search(view, vector[None], self.config.candidates, [] if n is None else [n]).rows[0]
+            for vector, n in zip(vectors, numbers, strict=True)
+        ]

@@ -6,7 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_guided.complementary.retrieval import RetrievalConfig, diversified
+from jaxrl_guided.backbones.embedders import HashedEmbedder
+from jaxrl_guided.complementary.bank import Bank, Draft, Write
+from jaxrl_guided.complementary.retrieval import (
+    Question,
+    RetrievalConfig,
+    Retriever,
+    diversified,
+)
+
+EMBED = HashedEmbedder(64)
+TEXTS = ("stairs in the dark room", "stairs in the bright room", "buy a red dress", "cook an egg")
 
 
 def by_hand(config, retrievals, ages, there):
@@ -51,8 +61,77 @@ def test_used_and_recent_entries_stand_back():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"top": 0}, {"oversampling": 0}, {"recent": -1.0}, {"recency": "days"}]
+    "fields",
+    [{"top": 0}, {"oversampling": 0}, {"recent": -1.0}, {"recency": "days"}, {"scope": "mine"}],
 )
 def test_bad_configurations(fields):
     with pytest.raises(ValueError, match=f"retrieval.{next(iter(fields))}"):
         RetrievalConfig(**fields)
+
+
+@pytest.fixture
+def bank(tmp_path):
+    with Bank(tmp_path / "bank.sqlite", EMBED.dim, EMBED.name) as bank:
+        drafts = [
+            Draft(text, "", vector, task="room" if "stairs" in text else "other")
+            for text, vector in zip(TEXTS, EMBED(TEXTS), strict=True)
+        ]
+        bank.write(Write(tuple(drafts)))
+        yield bank
+
+
+def titles(found):
+    return [[entry.title for entry in entries] for entries in found]
+
+
+def test_siblings_see_what_was_shown_before_them(bank):
+    clock = [1000.0]
+    ask = Retriever(RetrievalConfig(), EMBED, bank, lambda: clock[0])
+    dark, bright = TEXTS[:2]
+    question = [Question(dark, episode) for episode in range(4)]
+    # Nearest first; then it costs 1 to have been shown, and .4 log(1 + times) more.
+    assert titles(ask(question)) == [[dark], [bright], [dark], [dark]]
+    assert (bank.usage(1).retrievals, bank.usage(2).retrievals) == (3, 1)
+    assert bank.usage(1).last_at == 1000.0
+    clock[0] += 299
+    assert titles(ask([Question(TEXTS[3], 9)])) == [[TEXTS[3]]]
+    clock[0] += 1  # 300 s after: only counts remain
+    assert titles(ask([Question(dark, 5)])) == [[dark]]
+
+
+def test_recency_can_be_counted_in_steps(bank):
+    ask = Retriever(RetrievalConfig(recency="steps", recent=2, usage_weight=0), EMBED, bank)
+    dark, bright = TEXTS[:2]
+    assert titles(ask([Question(dark, 0)], step=7)) == [[dark]]
+    assert titles(ask([Question(dark, 1)], step=8)) == [[dark]]  # −1 against −1: the nearer
+    plain = RetrievalConfig(recency="steps", recent=2, usage_weight=0, recent_weight=1.5)
+    ask = Retriever(plain, EMBED, bank)
+    assert titles(ask([Question(dark, 2)], step=9)) == [[bright]]
+    assert titles(ask([Question(dark, 3)], step=10)) == [[dark]]
+
+
+def test_a_scope_hides_other_tasks(bank):
+    ask = Retriever(RetrievalConfig(top=3, scope="task"), EMBED, bank)
+    found = ask([Question("cook", 0, "other"), Question("cook", 1, "room"), Question("x", 2, "?")])
+    assert [set(row) for row in titles(found)] == [set(TEXTS[2:]), set(TEXTS[:2]), set()]
+
+
+def test_snapshots_never_change_and_are_not_written_to(bank):
+    live = Retriever(RetrievalConfig(), EMBED, bank, lambda: 0.0)
+    dark = TEXTS[0]
+    live([Question(dark, 0)] * 3)
+    frozen, version = bank.snapshot(), bank.version
+    ask = Retriever(RetrievalConfig(), EMBED, frozen, lambda: 1.0)
+    first = ask([Question(dark, episode) for episode in range(5)])
+    assert len({entries[0].id for entries in first}) == 1
+    assert bank.version == version
+    bank.write(Write((), (1, 2)))
+    assert ask([Question(dark, 0)]) == first[:1]
+    assert titles(live([Question(dark, 0)]))[0][0] in TEXTS[2:]
+
+
+def test_an_empty_bank_shows_nothing(tmp_path):
+    with Bank(tmp_path / "empty", EMBED.dim) as bank:
+        ask = Retriever(RetrievalConfig(), EMBED, bank)
+        assert ask([Question("x", 0), Question("y", 1)]) == [[], []]
+        assert ask([]) == []

@@ -1,9 +1,10 @@
 """The bank as a run uses it: the file, what it holds now, and the index, changed together."""
 
+import dataclasses
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +13,29 @@ from jaxrl_guided.complementary.bank.database import Database, Durability
 from jaxrl_guided.complementary.bank.index import Index, View
 from jaxrl_guided.complementary.bank.log import Appended, Log
 from jaxrl_guided.complementary.bank.records import Draft, Entry, Event, Usage, Write
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The bank at a version, counts of use included; it never changes.
+
+    Attributes:
+      view: what is searched.
+      entries: by id.
+      tasks: numbers of scopes in the view.
+    """
+
+    view: View
+    entries: Mapping[int, Entry]
+    tasks: Mapping[str, int]
+
+    def get(self, entry: int) -> Entry | None:
+        """An entry."""
+        return self.entries.get(entry)
+
+    def task_number(self, task: str) -> int | None:
+        """Number of a scope in the view; None: it has no entry."""
+        return self.tasks.get(task)
 
 
 class Bank:
@@ -80,6 +104,12 @@ class Bank:
     def task_number(self, task: str) -> int | None:
         """Number of a scope in `View.tasks`; None: it has no entry yet."""
         return self._index.tasks.get(task)
+
+    def snapshot(self) -> Snapshot:
+        """What it holds now."""
+        with self._lock:
+            entries, tasks = dict(self._contents.entries), dict(self._index.tasks)
+            return Snapshot(self.view.frozen(), entries, tasks)
 
     def entries(self) -> list[Entry]:
         """All, oldest first."""
