@@ -92,6 +92,11 @@ class Log:
             (version,) = one("SELECT start FROM branches WHERE id = ?", (branch,))
         return int(version)
 
+    def latest(self) -> int:
+        """Latest version of the newest branch; 0 of an empty bank."""
+        (newest,) = self.database.one("SELECT max(id) FROM branches")
+        return 0 if newest is None else self.head(newest)
+
     def branch_from(self, run: str, version: int | None) -> int:
         """The branch that goes on from a version, a new one unless it is a head; None: the newest.
 
@@ -230,9 +235,7 @@ def open_past(path: str | os.PathLike[str], version: int | None = None) -> Conte
     """
     log = Log(Database(path, read_only=True))
     try:
-        branches = log.branches()
-        head = branches[-1].head if branches else 0
-        return log.read(head if version is None else version)
+        return log.read(log.latest() if version is None else version)
     finally:
         log.database.close()
 
