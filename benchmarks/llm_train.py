@@ -7,8 +7,8 @@ rank 16 on all linear layers, float32, one core; speed, and memory of the whole 
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import common, language_race
-from benchmarks.language_race import Measured
+from benchmarks import common, contenders
+from benchmarks.contenders import Measured
 from jaxrl_guided.backbones.load import NANO
 from jaxrl_guided.backbones.presets import PRESETS
 
@@ -67,12 +67,12 @@ def run() -> None:
     """Measures, prints and writes."""
     quick = common.QUICK.value
     task = _task(quick)
-    command, reason = ([], "") if quick else language_race.torch_command()
+    command, reason = ([], "") if quick else contenders.peer("torch", "language_torch.py")
     common.pin_to_core()
-    contenders: dict[str, Any] = {"ours": (language_race.OURS, task)}
+    all_of_them: dict[str, Any] = {"ours": (contenders.ours("ours_language"), task)}
     if command:
-        contenders[TORCH] = (command, task)
-    found, _ = language_race.measure(contenders, 2 if quick else 5)
+        all_of_them[TORCH] = (command, task)
+    found, _ = contenders.measure(all_of_them, 2 if quick else 5)
     rows = _rows("nano, 4 × 64 tokens" if quick else CASE, found, [reason] if reason else [])
     common.write_results(NAME, rows, common.results_path(NAME))
 

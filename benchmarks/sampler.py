@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import common, language_race
-from benchmarks.language_race import Measured
+from benchmarks import common, contenders
+from benchmarks.contenders import Measured
 from jaxrl_guided.backbones.load import NANO
 from jaxrl_guided.backbones.presets import PRESETS
 
@@ -139,15 +139,15 @@ SHORT = 8
 def measure(case: Case, command: list[str]) -> list[common.Row]:
     """Runs a case."""
     print(f"{case.name} …", flush=True)
-    contenders: dict[str, Any] = {"ours": (language_race.OURS, case.task())}
+    all_of_them: dict[str, Any] = {"ours": (contenders.ours("ours_language"), case.task())}
     if case.turns > 1:
-        contenders[AGAIN] = (language_race.OURS, case.task("again"))
+        all_of_them[AGAIN] = (contenders.ours("ours_language"), case.task("again"))
     elif case.model != "nano":  # whose weights a core's cache holds, and calls cost more
         short = dataclasses.replace(case, answer_tokens=SHORT)
-        contenders["ours, short"] = (language_race.OURS, short.task())
+        all_of_them["ours, short"] = (contenders.ours("ours_language"), short.task())
     if command:
-        contenders[TORCH] = (command, case.task())
-    found, floor = language_race.measure(contenders, case.repeats)
+        all_of_them[TORCH] = (command, case.task())
+    found, floor = contenders.measure(all_of_them, case.repeats)
     short_ones = found.pop("ours, short", None)
     rows = [speed_row(case, found)]
     if short_ones is not None:
@@ -165,7 +165,7 @@ def run() -> None:
             dataclasses.replace(c, repeats=2) for c in cases if c.model == "nano" and c.rows == 1
         ]
     else:
-        command, _ = language_race.torch_command()
+        command, _ = contenders.peer("torch", "language_torch.py")
     common.pin_to_core()
     rows = [row for case in cases for row in measure(case, command)]
     common.write_results(NAME, rows, common.results_path(NAME))

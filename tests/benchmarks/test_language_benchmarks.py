@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks import llm_train, sampler
-from benchmarks.language_race import Measured
+from benchmarks.contenders import Measured
 from benchmarks.workers import ROOT
 
 CASE = sampler.CASES[0]

@@ -171,23 +171,27 @@ def search(view: View, queries: np.ndarray, k: int, tasks: Sequence[int] | None 
         block = queries @ view.vectors[start : start + _BLOCK].T
         if not whole:
             block[:, ~allowed[start : start + _BLOCK]] = -np.inf
-        better = block > products[:, -1:]
-        for query in np.flatnonzero(better.any(axis=1)):
-            new = np.flatnonzero(better[query])
-            _merge(rows[query], products[query], new + start, block[query, new])
+        rows, products = _merged(rows, products, block, start)
     return Found(rows, products)
 
 
-def _merge(
-    rows: np.ndarray, products: np.ndarray, new_rows: np.ndarray, new_products: np.ndarray
-) -> None:
-    """Keeps, in place, the best of `rows` and of later rows, in order."""
-    k = len(rows)
-    if len(new_rows) > 4 * k:
-        least = np.partition(new_products, -k)[-k]
-        keep = new_products >= least
-        new_rows, new_products = new_rows[keep], new_products[keep]
-    all_rows = np.concatenate([rows, new_rows])
-    all_products = np.concatenate([products, new_products])
-    best = np.argsort(-all_products, kind="stable")[:k]
-    rows[:], products[:] = all_rows[best], all_products[best]
+def _merged(
+    rows: np.ndarray, products: np.ndarray, block: np.ndarray, start: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best of what was found and of a block `f32[Q, B]` of later rows, in order."""
+    count, k = rows.shape
+    better = block > products[:, -1:]
+    if np.count_nonzero(better) > 4 * k * count and block.shape[1] > k:
+        better &= block >= np.partition(block, -k, axis=1)[:, -k:][:, :1]
+    query, column = np.nonzero(better)
+    if not len(query):
+        return rows, products
+    # Side by side behind what was found: of equal ones a stable sort leaves the older in front.
+    hits = np.bincount(query, minlength=count)
+    place = k + np.arange(len(query)) - np.repeat(np.cumsum(hits) - hits, hits)
+    all_rows = np.full((count, k + hits.max()), -1, np.int64)
+    all_products = np.full(all_rows.shape, -np.inf, np.float32)
+    all_rows[:, :k], all_products[:, :k] = rows, products
+    all_rows[query, place], all_products[query, place] = start + column, block[query, column]
+    best = np.argsort(-all_products, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(all_rows, best, 1), np.take_along_axis(all_products, best, 1)

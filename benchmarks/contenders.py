@@ -1,4 +1,4 @@
-"""Contenders of the benchmarks of language models, in processes of their own, turn by turn.
+"""Contenders in processes of their own, measured turn by turn.
 
 All are on one core with one thread, in float32. A contender that fails is left out and named.
 """
@@ -16,7 +16,6 @@ from benchmarks.workers import ContenderFailed, Worker
 from jaxrl_guided.runtime.errors import UserError
 
 _LEAST_SECONDS, _MOST_RUNS = 1.0, 100
-OURS = [sys.executable, "-m", "benchmarks.ours_language"]
 
 
 @dataclasses.dataclass
@@ -24,7 +23,7 @@ class Measured:
     """What is known of a contender.
 
     Attributes:
-      per_unit: seconds a token in each repeat.
+      per_unit: seconds a unit (a token, a question) in each repeat.
       rss_mb: most memory.
       note: its versions.
       failed: why it has no numbers; empty if it has.
@@ -37,25 +36,30 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """Units per second."""
         return 1 / statistics.median(self.per_unit)
 
     @property
     def timing(self) -> common.Timing:
-        """Of a token."""
+        """Of a unit."""
         return common.Timing(
             statistics.median(self.per_unit), min(self.per_unit), max(self.per_unit)
         )
 
 
-def torch_command() -> tuple[list[str], str]:
-    """How the peer is started, or an empty list and the reason; installs it."""
+def ours(module: str) -> list[str]:
+    """How a contender of ours, a module of `benchmarks`, is started."""
+    return [sys.executable, "-m", f"benchmarks.{module}"]
+
+
+def peer(environment: str, script: str) -> tuple[list[str], str]:
+    """How a peer is started, or an empty list and the reason; installs its environment."""
     try:
-        python = environments.make_environment("torch", pathlib.Path(race.ENVS.value))
+        python = environments.make_environment(environment, pathlib.Path(race.ENVS.value))
     except UserError as error:
-        print(f"torch is left out: {error}", flush=True)
+        print(f"{environment} is left out: {error}", flush=True)
         return [], str(error)
-    return [str(python), str(race.SCRIPTS / "language_torch.py")], ""
+    return [str(python), str(race.SCRIPTS / script)], ""
 
 
 def measure(
