@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxrl_guided.complementary.bank.records import Entry, Event, Usage
 
-_BLOCK = 4096
-"""Rows of a block: its products fit in a cache."""
+_PRODUCTS = 1 << 16
+"""Of a block: they fit in a cache."""
 _FIRST_ROWS = 256
 
 
@@ -167,10 +167,11 @@ def search(view: View, queries: np.ndarray, k: int, tasks: Sequence[int] | None 
     whole = bool(allowed.all())
     rows = np.full((len(queries), k), -1, np.int64)
     products = np.full((len(queries), k), -np.inf, np.float32)
-    for start in range(0, len(view.ids), _BLOCK):
-        block = queries @ view.vectors[start : start + _BLOCK].T
+    step = max(1, _PRODUCTS // max(len(queries), 1))
+    for start in range(0, len(view.ids), step):
+        block = queries @ view.vectors[start : start + step].T
         if not whole:
-            block[:, ~allowed[start : start + _BLOCK]] = -np.inf
+            block[:, ~allowed[start : start + step]] = -np.inf
         rows, products = _merged(rows, products, block, start)
     return Found(rows, products)
 

@@ -32,7 +32,7 @@ def sorted_all(view, queries, k, allowed):
 @pytest.mark.parametrize("k", [1, 16])
 @pytest.mark.parametrize("queries", [1, 5])
 def test_search_is_exact(count, k, queries, monkeypatch):
-    monkeypatch.setattr(index_lib, "_BLOCK", 16)
+    monkeypatch.setattr(index_lib, "_PRODUCTS", 80)
     random = np.random.default_rng(count)
     view = filled(random, count).view
     asked = random.normal(size=(queries, DIM)).astype(np.float32)
@@ -46,7 +46,7 @@ def test_search_is_exact(count, k, queries, monkeypatch):
 
 
 def test_of_equal_ones_older_come_first(monkeypatch):
-    monkeypatch.setattr(index_lib, "_BLOCK", 4)
+    monkeypatch.setattr(index_lib, "_PRODUCTS", 4)
     index = Index(DIM)
     index.apply(1, [entry(i, np.full(DIM, i % 2)) for i in range(30)], [], [])
     rows, _ = search(index.view, np.ones((1, DIM)), 5)
