@@ -1,0 +1,169 @@
+"""What the extractor learns from: its generations, and the outcomes of episodes that used them.
+
+A generation is one answer of the extractor, however many entries it wrote. It is credited with the
+outcome, 1 or −1, of each episode that was shown one of them (arXiv 2603.17621 §3).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl_guided.learners.language.advantages import batch_advantages, reuse_factor
+from jaxrl_guided.learners.language.batches import Sample
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, check
+
+
+@dataclasses.dataclass(frozen=True)
+class CreditConfig:
+    """When the extractor learns, and from what.
+
+    Attributes:
+      batch: generations of an update; it waits until so many have outcomes it has not learned from.
+      capacity: generations that are kept; the oldest go.
+      pause: δ, steps of the actor within which a generation is not learned from again.
+    """
+
+    batch: int = 64
+    capacity: int = 4096
+    pause: int = 1
+
+    def __post_init__(self) -> None:
+        check(self, COUNT, "batch", "capacity", part="credit.")
+        check(self, NOT_NEGATIVE, "pause", part="credit.")
+        if self.capacity < self.batch:
+            raise ValueError(
+                f"credit.capacity must be at least credit.batch {self.batch}, not {self.capacity}"
+            )
+
+
+class Generation(NamedTuple):
+    """An answer as it was drawn: as in `Sample`, log-probabilities of the policy that wrote it."""
+
+    tokens: np.ndarray
+    spoken: np.ndarray
+    log_probs: np.ndarray
+    temperature: float
+
+
+@dataclasses.dataclass
+class _Kept:
+    generation: Generation
+    outcomes: int = 0
+    total: float = 0.0
+    fresh: int = 0  # outcomes since it was last learned from
+    times: int = 0
+    last: int = 0  # step of the actor
+
+    @property
+    def reward(self) -> float:
+        """r: mean over all episodes that used it."""
+        return self.total / self.outcomes
+
+
+class CreditBuffer:
+    """Generations by number, and their credit.
+
+    Args:
+      config: of the buffer.
+    """
+
+    def __init__(self, config: CreditConfig) -> None:
+        self.config = config
+        self.next = 0
+        self._kept: dict[int, _Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, generation: Generation) -> int:
+        """Keeps a generation; returns its number, which entries bear."""
+        number = self.next
+        self.next += 1
+        self._kept[number] = _Kept(generation)
+        if len(self._kept) > self.config.capacity:
+            del self._kept[next(iter(self._kept))]
+        return number
+
+    def credit(self, number: int, success: bool) -> None:
+        """An episode that used it has ended; one that is not kept any more gets nothing."""
+        if kept := self._kept.get(number):
+            kept.outcomes += 1
+            kept.fresh += 1
+            kept.total += 1.0 if success else -1.0
+
+    def waiting(self, step: int) -> int:
+        """Generations with outcomes that were not learned from yet, and may be."""
+        return len(self._waiting(step))
+
+    def _waiting(self, step: int) -> list[_Kept]:
+        return [
+            kept
+            for kept in self._kept.values()
+            if kept.fresh and not (kept.times and step - kept.last <= self.config.pause)
+        ]
+
+    def take(self, step: int) -> list[Sample]:
+        """The samples of an update, the oldest that wait; none until there are enough.
+
+        The advantage is r less the mean of the batch, times (1 + times trained)^−½. What is in its
+        pause, and would count nothing, waits.
+
+        Args:
+          step: of the actor.
+        """
+        waiting = self._waiting(step)[: self.config.batch]
+        if len(waiting) < self.config.batch:
+            return []
+        rewards = np.array([kept.reward for kept in waiting], np.float32)
+        times = np.array([kept.times for kept in waiting])
+        since = np.array([step - kept.last for kept in waiting])
+        advantages = batch_advantages(rewards) * reuse_factor(times, since, self.config.pause)
+        for kept in waiting:
+            kept.times, kept.last, kept.fresh = kept.times + 1, step, 0
+        return [
+            Sample(*kept.generation[:3], float(advantage), kept.generation.temperature)
+            for kept, advantage in zip(waiting, advantages, strict=True)
+        ]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All of it, as arrays for a checkpoint."""
+        kept = list(self._kept.values())
+        generations = [each.generation for each in kept]
+
+        def joined(arrays: Iterable[np.ndarray], dtype: type) -> np.ndarray:
+            return np.concatenate([np.zeros(0, dtype), *(np.asarray(a, dtype) for a in arrays)])
+
+        return {
+            "next": np.array(self.next, np.int64),
+            "numbers": np.array(list(self._kept), np.int64),
+            "lengths": np.array([len(g.tokens) for g in generations], np.int64),
+            "tokens": joined((g.tokens for g in generations), np.int32),
+            "spoken": joined((g.spoken for g in generations), np.bool_),
+            "log_probs": joined((g.log_probs for g in generations), np.float32),
+            "temperatures": np.array([g.temperature for g in generations], np.float64),
+            "sums": np.array(
+                [[k.outcomes, k.total, k.fresh, k.times, k.last] for k in kept], np.float64
+            ).reshape(-1, 5),
+        }
+
+    @classmethod
+    def from_state(cls, config: CreditConfig, state: Mapping[str, np.ndarray]) -> "CreditBuffer":
+        """The buffer that `state` was taken of."""
+        buffer = cls(config)
+        buffer.next = int(state["next"])
+        ends = np.cumsum(state["lengths"])[:-1]
+        parts = [np.split(state[name], ends) for name in ("tokens", "spoken", "log_probs")]
+        for place, number in enumerate(state["numbers"]):
+            tokens, spoken, log_probs = (part[place] for part in parts)
+            outcomes, total, fresh, times, last = state["sums"][place]
+            buffer._kept[int(number)] = _Kept(
+                Generation(tokens, spoken, log_probs, float(state["temperatures"][place])),
+                int(outcomes),
+                float(total),
+                int(fresh),
+                int(times),
+                int(last),
+            )
+        return buffer
