@@ -1,7 +1,7 @@
 """What agents that speak play: episodes in text, a conversation each."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 TASK = "task"
@@ -35,6 +35,8 @@ class Reply:
       success: the task is solved; once at most in an episode, at its end.
       acted: the answer named something to do; False: nothing has happened, `observation` says why.
       role: who speaks, the environment (`user`) or a tool that the agent has called.
+      later: set while what follows is not known yet (another process works on it): asked from time
+        to time, it gives the reply, or None for not yet. Nothing else of this reply counts then.
     """
 
     observation: str
@@ -44,6 +46,7 @@ class Reply:
     success: bool = False
     acted: bool = True
     role: Literal["user", "tool"] = "user"
+    later: Callable[[], "Reply | None"] | None = None
 
 
 class TextTask(Protocol):

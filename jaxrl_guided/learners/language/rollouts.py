@@ -1,7 +1,8 @@
 """Episodes of text tasks played by a language model, each in a slot of the sampler.
 
 No episode waits for another's answer: a slot whose answer is complete goes on with its own episode,
-or begins the next one, while others are in the middle of theirs. Tasks are stepped one by one.
+or begins the next one, while others are in the middle of theirs. Tasks are stepped one by one; one
+that takes long answers `later` and keeps nobody waiting.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from jaxrl_guided.backbones.chat import Chat, Conversation, Message, first_messa
 from jaxrl_guided.backbones.sampler import Completion, Request, Sampler
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.backbones.turns import Weights
-from jaxrl_guided.envs.text.task import Reply, TextTask
+from jaxrl_guided.envs.text.task import Opening, Reply, TextTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,6 @@ class Start:
       seed: of the task.
       draws: of what the model says; with `seed` and the weights it decides the whole episode.
       temperature: 0 is greedy.
-      context: appended to the system's message.
       group: rollouts that are compared with each other.
       part: see `Sample.part`.
     """
@@ -34,7 +34,6 @@ class Start:
     seed: int
     draws: int
     temperature: float = 1.0
-    context: str = ""
     group: int = 0
     part: int = 0
 
@@ -88,6 +87,7 @@ class Rollouts:
       chat: of the same backbone.
       tokenizer: of the same backbone.
       make_task: one task a slot.
+      context_of: text that is appended to the system's message of an episode, as it begins.
 
     Raises:
       ValueError: the sampler does not stop where the chat's answers end, or cuts conversations.
@@ -99,6 +99,7 @@ class Rollouts:
         chat: Chat,
         tokenizer: Tokenizer,
         make_task: Callable[[], TextTask],
+        context_of: Callable[[Start, Opening], str] | None = None,
     ) -> None:
         if sampler.overlong != "error":
             raise ValueError(
@@ -111,8 +112,10 @@ class Rollouts:
             )
         self._sampler, self._chat, self._tokenizer = sampler, chat, tokenizer
         self._tasks = [make_task() for _ in range(sampler.rows)]
+        self._context_of = context_of
         self._queue: deque[Start] = deque()
         self._open: dict[int, _Open] = {}
+        self._awaited: dict[int, _Awaited] = {}
 
     @property
     def busy(self) -> bool:
@@ -138,6 +141,7 @@ class Rollouts:
                 ended += self._begin(slot, self._queue.popleft(), version)
         for episode in self._open.values():
             episode.version = min(episode.version, version)
+        ended += self._look_for_replies()
         for slot, completion in sorted(self._sampler.run(weights, steps).items()):
             ended += self._heard(slot, completion)
         return ended
@@ -159,7 +163,8 @@ class Rollouts:
     def _begin(self, slot: int, start: Start, version: int) -> list[Episode]:
         """Opens an episode; returns it if it is over already."""
         opening = self._tasks[slot].reset(start.seed)
-        system = "\n".join(filter(None, (opening.system, start.context)))
+        context = self._context_of(start, opening) if self._context_of else ""
+        system = "\n".join(filter(None, (opening.system, context)))
         messages = first_messages(system, opening.observation)
         ids = self._chat.opening(messages)
         episode = self._open[slot] = _Open(start, opening.description, version)
@@ -193,7 +198,23 @@ class Rollouts:
         tokens = completion.tokens
         episode.conversation.said(tokens, completion.log_probs)
         said = self._tokenizer.decode(tokens[:-1] if tokens[-1] in self._chat.stop_ids else tokens)
-        reply = self._tasks[slot].step(said)
+        return self._followed(slot, said, int(tokens[-1]), self._tasks[slot].step(said))
+
+    def _look_for_replies(self) -> list[Episode]:
+        """Goes on with episodes whose replies were not known yet; returns those that are over."""
+        ended = []
+        for slot, awaited in sorted(self._awaited.items()):
+            if (reply := awaited.later()) is not None:
+                del self._awaited[slot]
+                ended += self._followed(slot, awaited.said, awaited.last, reply)
+        return ended
+
+    def _followed(self, slot: int, said: str, last: int, reply: Reply) -> list[Episode]:
+        """Goes on after a reply to an answer with that last token."""
+        if reply.later is not None:
+            self._awaited[slot] = _Awaited(said, last, reply.later)
+            return []
+        episode = self._open[slot]
         episode.add(said, reply)
         if reply.terminated:
             return self._over(slot, "terminated")
@@ -202,7 +223,7 @@ class Rollouts:
         if episode.turns >= self._tasks[slot].max_turns:
             return self._over(slot, "turns")
         message: Message = {"role": reply.role, "content": reply.observation}
-        ids = self._chat.reply([message], int(tokens[-1]))
+        ids = self._chat.reply([message], last)
         if not self._has_room(slot, ids):
             return self._over(slot, "room")
         episode.messages.append((reply.role, reply.observation))
@@ -211,6 +232,12 @@ class Rollouts:
 
     def _over(self, slot: int, end: End) -> list[Episode]:
         return [self._open.pop(slot).ended(end)]
+
+
+class _Awaited(NamedTuple):
+    said: str
+    last: int  # token of the answer
+    later: Callable[[], Reply | None]
 
 
 class _Open:

@@ -184,11 +184,14 @@ def test_greedy_rollouts_of_a_task_are_alike():
 
 
 def test_context_is_told_to_the_system_and_kept():
-    plain, told = rollouts_of(2).play(
-        [Start(0, 1, 0.0), dataclasses.replace(Start(0, 2, 0.0), context="Remember.")], WEIGHTS
-    )
+    def context_of(start, opening):
+        return f"Remember {opening.description}." if start.part else ""
+
+    sampler = Sampler(RULES, 2)
+    rollouts = Rollouts(sampler, CHAT, TOKENIZER, Toy, context_of)
+    plain, told = rollouts.play([Start(0, 1, 0.0), Start(0, 2, 0.0, part=1)], WEIGHTS)
     assert plain.messages[0] == ("system", "s0")
-    assert told.messages[0] == ("system", "s0\nRemember.")
+    assert told.messages[0] == ("system", "s0\nRemember toy 0.")
     assert len(told.tokens) - told.spoken.sum() > len(plain.tokens) - plain.spoken.sum()
 
 
@@ -224,6 +227,23 @@ def test_an_opening_without_room_ends_its_episode_alone():
             assert episode.messages == expected.messages
     alone = [episode for episode in found if not episode.turns]
     assert outcomes_of(alone)._asdict() == dict.fromkeys(Outcomes._fields, 0.0) | {"cut": 1.0}
+
+
+def test_replies_that_come_later_change_nothing_but_the_time():
+    class Slow(Toy):
+        def step(self, answer):
+            reply, asked = super().step(answer), iter(range(3))
+
+            def later():
+                return None if next(asked) < 2 else reply
+
+            return Reply("", later=later) if len(answer) % 2 else reply
+
+    starts = starts_of(12)
+    for ours, theirs in zip(rollouts_of(3, Slow).play(starts, WEIGHTS), PLAYED[:12], strict=True):
+        assert ours.messages == theirs.messages
+        assert ours.rewards == theirs.rewards
+        np.testing.assert_array_equal(ours.tokens, theirs.tokens)
 
 
 def test_turns_and_episodes_draw_independently():
