@@ -62,6 +62,7 @@ bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make
 	$(PY) -m benchmarks.bridge
 	$(PY) -m benchmarks.sampler
 	$(PY) -m benchmarks.llm_train
+	$(PY) -m benchmarks.bank
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md

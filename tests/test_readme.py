@@ -93,3 +93,9 @@ def test_the_example_of_a_finished_run_plays_its_policy(tmp_path):
     # Its greedy policy falls at once (9.75 steps); those of other seeds do not (76.5).
     (mean,) = run(again.replace("runs/cartpole", str(tmp_path / "run")))
     assert 8 <= float(mean) <= 15
+
+
+def test_the_example_of_the_bank_finds_its_note(tmp_path):
+    (example,) = [text for text in examples() if "complementary" in text]
+    found = run(example.replace("runs/bank.sqlite", str(tmp_path / "bank.sqlite")))
+    assert found == ["If it is dark, walk along the walls until the stairs show."]

@@ -92,7 +92,7 @@ def test_training_is_judged_by_speed_and_memory(ours, torch, met):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sampler", "llm_train"])
+@pytest.mark.parametrize("name", ["sampler", "llm_train", "bank"])
 def test_they_run(name, tmp_path):
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", f"--out={out}"]
