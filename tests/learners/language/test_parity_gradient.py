@@ -1,4 +1,4 @@
-"""The gradient of a GRPO step against torch's, through transformers' model and the loaders."""
+"""Gradients of a GRPO step against torch's, and adapters in peft, through the loaders."""
 
 import dataclasses
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from jaxrl_guided.backbones import hf
-from jaxrl_guided.backbones.lora import LoraConfig, init_lora, merge_lora
+from jaxrl_guided.backbones import decoder, hf
+from jaxrl_guided.backbones.lora import LoraConfig, export_peft, init_lora, merge_lora
 from jaxrl_guided.learners.language.batches import MicroBatch
 from jaxrl_guided.learners.language.learner import LanguageLearnerConfig, gradient_of
 from jaxrl_guided.learners.language.objectives import GRPOConfig
@@ -100,3 +100,29 @@ def test_gradients_of_all_weights_and_of_adapters_are_torchs(family, tmp_path):
         a = lora.scale * change @ np.swapaxes(pair["b"], 1, 2)
         b = lora.scale * np.swapaxes(pair["a"], 1, 2) @ change
         close(ours.trained[name], {"a": a, "b": b})
+
+
+def test_peft_reads_our_adapters(tmp_path):
+    import peft
+    import torch
+
+    raw = make_goldens.tiny_config(tie_word_embeddings=False, model_type="llama")
+    model = make_goldens.random_model(raw)
+    model.save_pretrained(tmp_path)
+    backbone, base = hf.load_hf(tmp_path)
+    lora = LoraConfig(rank=3, alpha=6.0)
+    adapters = init_lora(backbone, lora, jax.random.key(1))
+    adapters = jax.tree.map(lambda x: x + 0.05, adapters)
+    export_peft(lora, adapters, tmp_path / "adapters")
+    adapted = peft.PeftModel.from_pretrained(model, str(tmp_path / "adapters")).eval()
+    tokens = np.random.default_rng(0).integers(0, backbone.vocab_size, (2, 9))
+    with torch.inference_mode():
+        expected = adapted(torch.tensor(tokens)).logits.numpy()
+    at = np.broadcast_to(np.arange(9), (2, 9))
+    hidden, _ = decoder.apply(
+        backbone, base, decoder.embed(base, tokens), at, lora=adapters, lora_scale=lora.scale
+    )
+    ours = decoder.logits(backbone, base, hidden)
+    np.testing.assert_allclose(ours, expected, atol=2e-4, rtol=1e-4)
+    hidden, _ = decoder.apply(backbone, base, decoder.embed(base, tokens), at)
+    assert np.abs(decoder.logits(backbone, base, hidden) - expected).max() > 0.1
