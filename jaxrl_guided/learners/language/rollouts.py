@@ -87,7 +87,7 @@ class Rollouts:
       chat: of the same backbone.
       tokenizer: of the same backbone.
       make_task: one task a slot.
-      context_of: text that is appended to the system's message of an episode, as it begins.
+      begin: resets a task for an episode and returns what the agent is told; others may add to it.
 
     Raises:
       ValueError: the sampler does not stop where the chat's answers end, or cuts conversations.
@@ -99,7 +99,7 @@ class Rollouts:
         chat: Chat,
         tokenizer: Tokenizer,
         make_task: Callable[[], TextTask],
-        context_of: Callable[[Start, Opening], str] | None = None,
+        begin: Callable[[Start, TextTask], Opening] | None = None,
     ) -> None:
         if sampler.overlong != "error":
             raise ValueError(
@@ -112,7 +112,7 @@ class Rollouts:
             )
         self._sampler, self._chat, self._tokenizer = sampler, chat, tokenizer
         self._tasks = [make_task() for _ in range(sampler.rows)]
-        self._context_of = context_of
+        self._reset = begin or (lambda start, task: task.reset(start.seed))
         self._queue: deque[Start] = deque()
         self._open: dict[int, _Open] = {}
         self._awaited: dict[int, _Awaited] = {}
@@ -162,10 +162,8 @@ class Rollouts:
 
     def _begin(self, slot: int, start: Start, version: int) -> list[Episode]:
         """Opens an episode; returns it if it is over already."""
-        opening = self._tasks[slot].reset(start.seed)
-        context = self._context_of(start, opening) if self._context_of else ""
-        system = "\n".join(filter(None, (opening.system, context)))
-        messages = first_messages(system, opening.observation)
+        opening = self._reset(start, self._tasks[slot])
+        messages = first_messages(opening.system, opening.observation)
         ids = self._chat.opening(messages)
         episode = self._open[slot] = _Open(start, opening.description, version)
         episode.messages += [(message["role"], message["content"]) for message in messages]

@@ -183,12 +183,13 @@ def test_greedy_rollouts_of_a_task_are_alike():
     assert all(np.array_equal(first.tokens, other.tokens) for other in others)
 
 
-def test_context_is_told_to_the_system_and_kept():
-    def context_of(start, opening):
-        return f"Remember {opening.description}." if start.part else ""
+def test_what_is_added_to_an_opening_is_told_and_kept():
+    def begin(start, task):
+        opening = task.reset(start.seed)
+        more = f"\nRemember {opening.description}." if start.part else ""
+        return dataclasses.replace(opening, system=opening.system + more)
 
-    sampler = Sampler(RULES, 2)
-    rollouts = Rollouts(sampler, CHAT, TOKENIZER, Toy, context_of)
+    rollouts = Rollouts(Sampler(RULES, 2), CHAT, TOKENIZER, Toy, begin)
     plain, told = rollouts.play([Start(0, 1, 0.0), Start(0, 2, 0.0, part=1)], WEIGHTS)
     assert plain.messages[0] == ("system", "s0")
     assert told.messages[0] == ("system", "s0\nRemember toy 0.")
