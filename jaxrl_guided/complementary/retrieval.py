@@ -148,6 +148,10 @@ class Retriever:
             self._source.record(events)
         return found
 
+    def entries(self) -> list[Entry]:
+        """All that could be found, oldest first."""
+        return self._source.entries()
+
     def _ages(self, view: View, rows: np.ndarray, now: float, step: int) -> np.ndarray:
         """How long ago rows were shown; inf for never."""
         if self.config.recency == "seconds":

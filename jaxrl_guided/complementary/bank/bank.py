@@ -21,17 +21,21 @@ class Snapshot:
 
     Attributes:
       view: what is searched.
-      entries: by id.
+      by_id: entries.
       tasks: numbers of scopes in the view.
     """
 
     view: View
-    entries: Mapping[int, Entry]
+    by_id: Mapping[int, Entry]
     tasks: Mapping[str, int]
 
     def get(self, entry: int) -> Entry | None:
         """An entry."""
-        return self.entries.get(entry)
+        return self.by_id.get(entry)
+
+    def entries(self) -> list[Entry]:
+        """All, oldest first."""
+        return list(self.by_id.values())
 
     def task_number(self, task: str) -> int | None:
         """Number of a scope in the view; None: it has no entry."""
