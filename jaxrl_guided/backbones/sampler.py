@@ -105,6 +105,7 @@ class Sampler:
         self._pending: dict[int, int] = {}  # drawn last, not yet read
         self._waiting: dict[int, _Waiting] = {}
         self._running: dict[int, int] = {}  # slot -> dropped tokens
+        self._done: dict[int, Completion] = {}  # of what was begun
 
     @property
     def busy(self) -> bool:
@@ -144,13 +145,21 @@ class Sampler:
         Returns:
           The answers that ended, by slot.
         """
-        done = self._without_room()
+        self.begin(weights, steps)
+        return self.finish()
+
+    def begin(self, weights: Weights, steps: int = 32) -> None:
+        """Starts what `run` does; the device works on while the host does something else."""
+        self._done |= self._without_room()
         self._read_waiting(weights)
         if self._running:
             longest = int(max(self._length[slot] for slot in self._running))
             reach = self._make_room(longest + steps)
             self._slots = self._advance(self.rules, reach, weights, self._slots, jnp.int32(steps))
-            done |= self._collect()
+
+    def finish(self) -> dict[int, Completion]:
+        """Waits for what was begun; returns the answers that ended, by slot."""
+        done, self._done = self._done | self._collect(), {}
         return done
 
     def answer(
@@ -253,6 +262,8 @@ class Sampler:
         return reach
 
     def _collect(self) -> dict[int, Completion]:
+        if not self._running:
+            return {}
         turn = self._slots.turn
         reason, count, length = jax.device_get((turn.reason, turn.count, self._slots.cache.length))
         for slot in self._running:

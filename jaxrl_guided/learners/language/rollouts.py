@@ -6,6 +6,7 @@ that takes long answers `later` and keeps nobody waiting.
 """
 
 import dataclasses
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -116,6 +117,7 @@ class Rollouts:
         self._queue: deque[Start] = deque()
         self._open: dict[int, _Open] = {}
         self._awaited: dict[int, _Awaited] = {}
+        self._ended: list[Episode] = []
 
     @property
     def busy(self) -> bool:
@@ -135,15 +137,24 @@ class Rollouts:
         Returns:
           The episodes that ended.
         """
-        ended = []
+        self.begin(weights, version, steps)
+        return self.finish()
+
+    def begin(self, weights: Weights, version: int = 0, steps: int = 32) -> None:
+        """Starts what `run` does; the device works on while the host does something else."""
+        self._ended += self._look_for_replies()
         for slot in range(self._sampler.rows):
             while self._queue and slot not in self._open:
-                ended += self._begin(slot, self._queue.popleft(), version)
+                self._ended += self._begin(slot, self._queue.popleft(), version)
         for episode in self._open.values():
             episode.version = min(episode.version, version)
-        ended += self._look_for_replies()
-        for slot, completion in sorted(self._sampler.run(weights, steps).items()):
-            ended += self._heard(slot, completion)
+        self._sampler.begin(weights, steps)
+
+    def finish(self) -> list[Episode]:
+        """Waits for what was begun; returns the episodes that ended."""
+        for slot, completion in sorted(self._sampler.finish().items()):
+            self._ended += self._heard(slot, completion)
+        ended, self._ended = self._ended, []
         return ended
 
     def play(self, starts: Sequence[Start], weights: Weights, version: int = 0) -> list[Episode]:
@@ -153,6 +164,8 @@ class Rollouts:
         done: list[Episode] = []
         while self.busy:
             done += self.run(weights, version)
+            if self._awaited and not self._sampler.busy:
+                time.sleep(0.001)  # only others work
         return sorted(done, key=lambda episode: place[episode.start])
 
     def close(self) -> None:
