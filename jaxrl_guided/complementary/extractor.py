@@ -1,6 +1,6 @@
 """The experience extractor at work: what it is asked, what it says, what that does to the bank.
 
-It never blocks: `run` draws a few tokens in each of its slots and handles the answers that ended.
+It never blocks: `begin` starts a few tokens in each of its slots, `finish` handles what has ended.
 Questions of actors come first, because an episode waits for them; then a merge; then episodes.
 """
 
@@ -14,6 +14,7 @@ from jaxrl_guided.backbones.embedders import Embedder
 from jaxrl_guided.backbones.turns import Weights
 from jaxrl_guided.complementary import prompts
 from jaxrl_guided.complementary.bank import Bank, Entry, Event
+from jaxrl_guided.complementary.bank.records import NOBODY
 from jaxrl_guided.complementary.consolidation import (
     MergeConfig,
     MergePass,
@@ -73,7 +74,9 @@ class Answering(Protocol):
 
     def add(self, starts: Sequence[Start]) -> None: ...
 
-    def run(self, weights: Weights, version: int = 0, steps: int = 32) -> list[Episode]: ...
+    def begin(self, weights: Weights, version: int = 0, steps: int = 32) -> None: ...
+
+    def finish(self) -> list[Episode]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,23 +193,24 @@ class Extractor:
         if self._merge is None and self.config.merge is not None:
             self._merge = MergePass(self.config.merge, self._bank, self.config.by_task)
 
-    def run(self, weights: Weights, version: int = 0, steps: int = 32) -> int:
-        """Draws up to `steps` tokens in each slot, and does what answers that ended say.
+    def begin(self, weights: Weights, version: int = 0, steps: int = 32) -> None:
+        """Starts up to `steps` tokens in each slot; the device works on while the host goes on."""
+        self._submit()
+        self._answering.begin(weights, version, steps)
 
-        Returns:
-          Answers that ended.
+    def finish(self) -> int:
+        """Waits for what was begun, and does what answers that ended say; returns their number.
 
         Raises:
           StorageError: the bank cannot be written.
         """
-        self._submit()
-        ended = self._answering.run(weights, version, steps) if self._asked else []
+        ended = self._answering.finish()
         for episode in ended:
             self._requests.texts.pop(episode.start.seed)
             handle = self._asked.pop(episode.start.seed)
             if not episode.turns:
                 self.counts["too long"] += 1
-                handle("", -1)
+                handle("", NOBODY)
                 continue
             handle(episode.messages[-1][1], self._keep(episode))
         return len(ended)
@@ -231,7 +235,7 @@ class Extractor:
 
     def _keep(self, episode: Episode) -> int:
         if self._buffer is None:
-            return -1
+            return NOBODY
         temperature = episode.start.temperature
         return self._buffer.add(
             Generation(episode.tokens, episode.spoken, episode.log_probs, temperature)

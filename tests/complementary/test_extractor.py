@@ -69,7 +69,10 @@ class Model:
         self.open.extend(starts)
         assert len(self.open) <= self.slots
 
-    def run(self, weights, version=0, steps=32):
+    def begin(self, weights, version=0, steps=32):
+        pass
+
+    def finish(self):
         done = []
         for _ in range(min(self.slots, len(self.open))):
             start = self.open.popleft()
@@ -104,11 +107,16 @@ def experience(number, success=True, shown=()):
     return Experience(episode(Start(number, number), messages, success), number, "room", shown)
 
 
+def turn(extractor):
+    extractor.begin(None)
+    extractor.finish()
+
+
 def run(extractor, most=1000):
     for _ in range(most):
         if not extractor.busy:
             return
-        extractor.run(None)
+        turn(extractor)
     raise AssertionError("it never ends")
 
 
@@ -227,7 +235,7 @@ def test_bad_models_are_counted_and_bounded(tmp_path, speak, counted):
             extractor.add(experience(number))
             extractor.begin_merge()
             reply = extractor.ask("?", "", number)
-            extractor.run(None)
+            turn(extractor)
         run(extractor)
         assert extractor.counts[counted] >= 20
         assert len(bank) <= 20
@@ -248,7 +256,7 @@ def test_a_full_queue_drops_the_oldest_or_blocks(bank):
     assert not blocking.full
     blocking.add(experience(1))
     assert blocking.full
-    blocking.run(None)
+    turn(blocking)
     assert not blocking.full
 
 
