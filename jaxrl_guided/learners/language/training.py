@@ -142,18 +142,20 @@ class LanguageRun:
 
 
 def samples_of(
-    config: ImproveConfig, episodes: Sequence[Episode], random: np.random.Generator
+    config: ImproveConfig,
+    episodes: Sequence[Episode],
+    random: np.random.Generator,
+    split: bool = True,
 ) -> tuple[list[Sample], float]:
     """Episodes with their advantages, and the share of groups that teach nothing.
 
-    A group's parts are groups of their own (split-group GRPO, arXiv 2603.17621 §3).
-
     Args:
       random: for `shuffle_rewards`.
+      split: a group's parts are groups of their own (split-group GRPO, arXiv 2603.17621 §3).
     """
     rewards = np.array([episode.total_reward for episode in episodes], np.float32)
     halves = np.array([(episode.start.group, episode.start.part) for episode in episodes])
-    groups = np.unique(halves, axis=0, return_inverse=True)[1]
+    groups = np.unique(halves, axis=0, return_inverse=True)[1] if split else halves[:, 0]
     if config.shuffle_rewards:
         rewards = random.permutation(rewards)
     advantages, flat = group_advantages(rewards, groups, config.norm)

@@ -70,6 +70,10 @@ def test_returns_are_compared_as_the_settings_say():
     np.testing.assert_allclose(found, halves)
     assert flat == 0.5
     np.testing.assert_allclose(advantages_of(norm="mean")[0], halves / 2)
+    samples, flat = samples_of(ImproveConfig(), EPISODES, np.random.default_rng(0), split=False)
+    across = np.array([3, -1, -1, -1, 1, -3, 1, 1]) / 3**0.5
+    np.testing.assert_allclose([sample.advantage for sample in samples], across, rtol=1e-6)
+    assert flat == 0
     np.testing.assert_allclose(advantages_of(compare="batch")[0], rewards - rewards.mean())
     np.testing.assert_allclose(advantages_of(compare="none")[0], rewards)
 
