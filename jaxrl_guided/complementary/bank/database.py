@@ -68,9 +68,13 @@ class Database:
         self.path = Path(path)
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
-        if read_only and not self.path.is_file():
+        try:
+            there = self.path.exists()
+        except OSError as error:
+            raise BankError(f"{self.path} cannot be read: {error.strerror}") from error
+        if read_only and (not there or self.path.is_dir()):
             raise BankError(f"{self.path}: there is no such bank")
-        if dim is None and not self.path.exists():
+        if dim is None and not there:
             raise BankError(f"{self.path} is new: say how many numbers its vectors have")
         try:
             if not read_only:

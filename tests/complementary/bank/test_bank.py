@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -383,30 +384,33 @@ def test_a_full_disk_loses_nothing(path):
     assert [entry.title for entry in open_past(path).entries.values()] == ["title 1", "title 2"]
 
 
-def test_a_directory_that_cannot_be_written(path, tmp_path):
+def test_directories_that_cannot_be_written_or_read():
     """As another user, since nothing forbids root to write."""
-    with Bank(path, DIM) as bank:
-        bank.write(Write((draft(1),)))
-    code = (
-        "import os\n"
-        "from jaxrl_guided.complementary.bank import Bank, BankError, open_past\n"
-        "if os.getuid() == 0:\n    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        f"path = {str(path)!r}\n"
-        "print(len(open_past(path).entries))\n"
-        "try:\n    Bank(path)\nexcept BankError as error:\n    print(error)\n"
-    )
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o555 if place == tmp_path else 0o755)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        path = place / "bank.sqlite"
+        with Bank(path, DIM) as bank:
+            bank.write(Write((draft(1),)))
+        code = (
+            "import os\n"
+            "from jaxrl_guided.complementary.bank import Bank, BankError, open_past\n"
+            "if os.getuid() == 0:\n    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+            f"path = {str(path)!r}\n"
+            "for work in (lambda: print(len(open_past(path).entries)), lambda: Bank(path)):\n"
+            "    try:\n        work()\n    except BankError as error:\n        print(error)\n"
         )
-    finally:
-        tmp_path.chmod(0o755)
-    assert done.returncode == 0, done.stderr
-    count, message = done.stdout.splitlines()
-    assert count == "1"
-    assert "bank.sqlite cannot be written: Permission denied" in message
+        said = []
+        for mode in (0o555, 0o000):
+            place.chmod(mode)
+            done = subprocess.run(
+                [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+            )
+            place.chmod(0o755)
+            assert done.returncode == 0, done.stderr
+            said += done.stdout.splitlines()
+        assert said[0] == "1"
+        assert said[1] == f"{path} cannot be written: Permission denied"
+        assert said[2:] == [f"{path} cannot be read: Permission denied"] * 2
 
 
 def killed(path, random, durability):
