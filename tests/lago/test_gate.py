@@ -63,9 +63,8 @@ def test_trials_have_their_share_of_the_budget():
     assert trial_iterations(gated()) == 1  # of four
 
 
-@pytest.mark.parametrize(
-    "guided", [(True, False), pytest.param((False, False), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("guided", [(True, False), (False, False)])
 def test_each_seed_goes_on_with_what_was_chosen(guided, prior, tmp_path, monkeypatch):
     seen = []
 
