@@ -8,14 +8,13 @@ import dataclasses
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import common, contenders
-from benchmarks.contenders import Measured
 from benchmarks.peers.bank_search import vectors_of
 from jaxrl_guided.backbones.embedders import make_embedder
 from jaxrl_guided.complementary.bank import Bank, Draft, Write
@@ -63,29 +62,6 @@ CASES = tuple(
 LATENCY, WRITES = "search by 64 threads, 20,000 entries, one writer", "durable writes"
 
 
-def search_row(case: Case, found: Mapping[str, Measured]) -> common.Row:
-    """Questions per second beside the peers'."""
-    ours = found["ours"]
-    there = {name: one for name, one in found.items() if name != "ours" and not one.failed}
-    judged = case.batch == 16 and FAISS in there
-    met = common.faster(ours.timing, there[FAISS].timing, OF_FAISS) if judged else None
-    notes = [f"{ours.rate / one.rate:.2f}× {name}" for name, one in there.items()]
-    notes += [f"{name} failed: {one.failed}" for name, one in found.items() if one.failed]
-    notes += [one.note for one in there.values()]
-    counted = {"ours": ours} | there
-    notes += [f"{name} {one.timing.note}" for name, one in counted.items() if one.timing.note]
-    return common.Row(
-        case.name,
-        "questions per second on one core",
-        "1/s",
-        ours.rate,
-        {name: one.rate for name, one in there.items()},
-        f"≥ {OF_FAISS:g}× {FAISS}" if judged else "",
-        met,
-        "; ".join(notes),
-    )
-
-
 def measure_search(case: Case, command: Sequence[str]) -> common.Row:
     """Runs a case."""
     print(f"{case.name} …", flush=True)
@@ -93,7 +69,9 @@ def measure_search(case: Case, command: Sequence[str]) -> common.Row:
     if command:
         given[FAISS] = ([*command], case.task("faiss"))
         given[LOOP] = ([*command], case.task("numpy"))
-    return search_row(case, contenders.measure(given, 5)[0])
+    goals = {FAISS: OF_FAISS} if case.batch == 16 else {}
+    found, _ = contenders.measure(given, 5)
+    return contenders.speed_row(case.name, "questions per second on one core", found, goals)
 
 
 def filled(path: Path, entries: int, durability: Durability = "full") -> Bank:

@@ -109,3 +109,35 @@ def measure(
         for worker in workers.values():
             worker.close()
     return found, floor
+
+
+def speed_row(
+    case: str, metric: str, found: Mapping[str, Measured], goals: Mapping[str, float]
+) -> common.Row:
+    """Units per second of `ours` beside its peers.
+
+    Args:
+      found: of `measure`.
+      goals: by peer, how many times as fast ours shall be; of peers without numbers none is judged.
+    """
+    first = found["ours"]
+    there = {name: one for name, one in found.items() if name != "ours" and not one.failed}
+    wanted = {name: goal for name, goal in goals.items() if name in there}
+    counted = {"ours": first} | there
+    notes = [f"{first.rate / one.rate:.2f}× {name}" for name, one in there.items()]
+    notes += [f"{name} failed: {one.failed}" for name, one in found.items() if one.failed]
+    notes += [one.note for one in there.values() if one.note]
+    notes += [f"{name} {one.timing.note}" for name, one in counted.items() if one.timing.note]
+    met = common.all_of(
+        common.faster(first.timing, there[name].timing, goal) for name, goal in wanted.items()
+    )
+    return common.Row(
+        case,
+        metric,
+        "1/s",
+        first.rate,
+        {name: one.rate for name, one in there.items()},
+        ", ".join(f"≥ {goal:g}× {name}" for name, goal in wanted.items()),
+        met if wanted else None,
+        "; ".join(notes),
+    )

@@ -69,31 +69,8 @@ CASES = tuple(
 
 def speed_row(case: Case, found: Mapping[str, Measured]) -> common.Row:
     """Tokens per second beside the peers'."""
-    ours = found["ours"]
-    there = {name: one for name, one in found.items() if name != "ours" and not one.failed}
-    goals = {}
-    if TORCH in there:
-        goals[TORCH] = OF_TURNS if case.turns > 1 else 1.0
-    if AGAIN in there:
-        goals[AGAIN] = OF_TURNS
-    counted = {"ours": ours} | there
-    notes = [f"{ours.rate / one.rate:.2f}× {name}" for name, one in there.items()]
-    notes += [f"{name} failed: {one.failed}" for name, one in found.items() if one.failed]
-    notes += [one.note for one in there.values() if one.note]
-    notes += [f"{name} {one.timing.note}" for name, one in counted.items() if one.timing.note]
-    met = common.all_of(
-        common.faster(ours.timing, there[name].timing, goal) for name, goal in goals.items()
-    )
-    return common.Row(
-        case.name,
-        "drawn tokens per second",
-        "1/s",
-        ours.rate,
-        {name: one.rate for name, one in there.items()},
-        ", ".join(f"≥ {goal:g}× {name}" for name, goal in goals.items()),
-        met if goals else None,
-        "; ".join(notes),
-    )
+    goals = {TORCH: OF_TURNS if case.turns > 1 else 1.0, AGAIN: OF_TURNS}
+    return contenders.speed_row(case.name, "drawn tokens per second", found, goals)
 
 
 def floor_row(

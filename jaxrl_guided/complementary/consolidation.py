@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from jaxrl_guided.backbones.embedders import Embedder
 from jaxrl_guided.complementary.bank import Bank, Draft, Entry, Write
 from jaxrl_guided.complementary.bank.records import Operation as Origin
+from jaxrl_guided.complementary.bank.records import text_of
 from jaxrl_guided.complementary.operations import MERGE, Operation, parse
 from jaxrl_guided.runtime.ranges import COUNT, check
 
@@ -53,27 +54,23 @@ def write_of(
       task, episode: of the new entries; one that replaces others is of the first one's task.
     """
     made = [operation for operation in operations if operation.title]
-    blank = [
+    vectors = embed([text_of(operation.title, operation.content) for operation in made])
+    drafts = tuple(
         Draft(
             operation.title,
             operation.content,
-            vector=None,  # type: ignore[arg-type]
+            vector,
             task=shown[operation.targets[0]].task if operation.targets else task,
             operation=_MADE_BY[operation.kind],
             parents=tuple(shown[target].id for target in operation.targets),
             generation=generation,
             episode=episode,
         )
-        for operation in made
-    ]
-    vectors = embed([draft.text for draft in blank])
-    drafts = (
-        dataclasses.replace(draft, vector=vector)
-        for draft, vector in zip(blank, vectors, strict=True)
+        for operation, vector in zip(made, vectors, strict=True)
     )
     gone = tuple(shown[target].id for operation in operations for target in operation.targets)
     merging = any(operation.kind in MERGE for operation in operations)
-    return Write(tuple(drafts), gone, "merge" if merging else "update")
+    return Write(drafts, gone, "merge" if merging else "update")
 
 
 _MADE_BY: dict[str, Origin] = {

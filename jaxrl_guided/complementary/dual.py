@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 
-from jaxrl_guided.backbones.turns import Weights
 from jaxrl_guided.complementary.actor import (
     FREE,
     GUIDED,
@@ -22,11 +21,11 @@ from jaxrl_guided.complementary.actor import (
     starts_of,
 )
 from jaxrl_guided.complementary.credit import CreditBuffer
-from jaxrl_guided.complementary.extractor import Experience, Extractor
+from jaxrl_guided.complementary.extractor import Experience, Extractor, Playing
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.hand_over import HandOver, Versioned
 from jaxrl_guided.learners.language.learner import LanguageLearner, LanguageState
-from jaxrl_guided.learners.language.rollouts import Episode, Start
+from jaxrl_guided.learners.language.rollouts import Episode
 from jaxrl_guided.learners.language.run_config import ImproveConfig
 from jaxrl_guided.learners.language.training import samples_of
 from jaxrl_guided.runtime.ranges import COUNT, check
@@ -50,19 +49,6 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         check(self, COUNT, "chunk", part="loop.")
-
-
-class Playing(Protocol):
-    """What plays episodes: `Rollouts`."""
-
-    @property
-    def busy(self) -> bool: ...
-
-    def add(self, starts: Sequence[Start]) -> None: ...
-
-    def begin(self, weights: Weights, version: int = 0, steps: int = 32) -> None: ...
-
-    def finish(self) -> list[Episode]: ...
 
 
 class Model(Protocol):

@@ -66,8 +66,8 @@ class ExtractorConfig:
         check(self, POSITIVE, "temperature", part="extractor.")
 
 
-class Answering(Protocol):
-    """What answers requests: `Rollouts` of their `OneTurn`s."""
+class Playing(Protocol):
+    """What plays episodes: `Rollouts`, of a task or of the `OneTurn`s of requests."""
 
     @property
     def busy(self) -> bool: ...
@@ -136,7 +136,7 @@ class Extractor:
     def __init__(
         self,
         config: ExtractorConfig,
-        answering: Answering,
+        answering: Playing,
         slots: int,
         requests: Requests,
         bank: Bank,

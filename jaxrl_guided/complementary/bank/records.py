@@ -12,6 +12,11 @@ NOBODY = -1
 """Stands for no episode, no generation, no entry."""
 
 
+def text_of(title: str, content: str) -> str:
+    """An entry in the form that actors and extractors see, and vectors are made of."""
+    return f"<title>{title}</title><content>{content}</content>"
+
+
 @dataclasses.dataclass(frozen=True)
 class Draft:
     """An entry that is to be written.
@@ -38,7 +43,7 @@ class Draft:
     @property
     def text(self) -> str:
         """Title and content in the form that actors and extractors see."""
-        return f"<title>{self.title}</title><content>{self.content}</content>"
+        return text_of(self.title, self.content)
 
 
 @dataclasses.dataclass(frozen=True)
