@@ -51,27 +51,36 @@ def wait_until(condition, process, seconds=300):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("kind", RUNS)
-def test_a_killed_run_ends_with_the_same_bits(kind, tmp_path):
-    """kill -9 at three random moments, each after one more checkpoint."""
-    run(tmp_path, "train", *RUNS[kind], f"--run_dir={tmp_path / 'whole'}")
-    cut, draw = tmp_path / "cut", random.Random(kind)
+def kill_three_times(start, cut, draw):
+    """kill -9 at three random moments, each after one more checkpoint in `cut`."""
     reached = 0
     for _ in range(3):
-        process = subprocess.Popen(
-            command("train", *RUNS[kind], f"--run_dir={cut}"),
-            cwd=tmp_path,
-            env=environment(tmp_path / "compiled"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = start(cut)
         wait_until(lambda: max(steps_saved(cut), default=0) > reached, process)
         time.sleep(draw.uniform(0, 0.3))
         process.kill()
         process.communicate()
         reached = max(steps_saved(cut))
         assert not (cut / "summary.json").exists()
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_killed_run_ends_with_the_same_bits(kind, tmp_path):
+    """kill -9 at three random moments, each after one more checkpoint."""
+    run(tmp_path, "train", *RUNS[kind], f"--run_dir={tmp_path / 'whole'}")
+    cut = tmp_path / "cut"
+
+    def start(run_dir):
+        return subprocess.Popen(
+            command("train", *RUNS[kind], f"--run_dir={run_dir}"),
+            cwd=tmp_path,
+            env=environment(tmp_path / "compiled"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    kill_three_times(start, cut, random.Random(kind))
     run(tmp_path, "train", *RUNS[kind], f"--run_dir={cut}")
     for ours, theirs in zip(policy(cut), policy(tmp_path / "whole"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -95,7 +104,7 @@ def test_a_killed_language_run_ends_with_the_same_bits(tmp_path):
 
     def start(run_dir):
         return subprocess.Popen(
-            [sys.executable, "-c", code, "--preset=smoke", f"--run_dir={tmp_path / run_dir}"],
+            [sys.executable, "-c", code, "--preset=smoke", f"--run_dir={run_dir}"],
             cwd=tmp_path,
             env=environment(tmp_path / "compiled"),
             stdout=subprocess.DEVNULL,
@@ -103,17 +112,10 @@ def test_a_killed_language_run_ends_with_the_same_bits(tmp_path):
             text=True,
         )
 
-    whole, cut, draw, reached = start("whole"), tmp_path / "cut", random.Random(0), 0
+    whole, cut = start(tmp_path / "whole"), tmp_path / "cut"
     assert whole.wait(timeout=600) == 0, whole.stderr.read()
-    for _ in range(3):
-        process = start("cut")
-        wait_until(lambda: max(steps_saved(cut), default=0) > reached, process)
-        time.sleep(draw.uniform(0, 0.3))
-        process.kill()
-        process.communicate()
-        reached = max(steps_saved(cut))
-        assert not (cut / "summary.json").exists()
-    last = start("cut")
+    kill_three_times(start, cut, random.Random(0))
+    last = start(cut)
     assert last.wait(timeout=600) == 0, last.stderr.read()
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (cut / "model" / name).read_bytes() == (
