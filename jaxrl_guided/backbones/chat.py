@@ -8,13 +8,14 @@ here: what the model itself has said stays as the ids that it drew, never decode
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 from etils import epath
 
 from jaxrl_guided.backbones.config import BackboneError
+from jaxrl_guided.backbones.files import read_json, read_text
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 
 # Stands for what the assistant has said while a template is rendered.
@@ -26,6 +27,9 @@ class Message(TypedDict):
 
     role: Literal["system", "user", "tool"]
     content: str
+
+
+_QUESTION: Message = {"role": "user", "content": "?"}
 
 
 def first_messages(system: str, text: str) -> list[Message]:
@@ -70,8 +74,8 @@ class Chat:
       closing: the one of them that a demonstrated answer ends with.
 
     Raises:
-      BackboneError: there is no template, it cannot be rendered, it changes what the assistant has
-        said, or one of its `ends` is no token.
+      BackboneError: there is no template, it cannot be rendered, makes nothing of a message, has no
+        place for the assistant, changes what the assistant has said, or names what is no token.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
@@ -89,12 +93,18 @@ class Chat:
             )
         self._tokenizer = tokenizer
         named = {"bos_token": template.bos, "eos_token": template.eos}
+        for name, token in named.items():
+            if token and tokenizer.backend.token_to_id(token) is None:
+                raise BackboneError(
+                    f"tokenizer_config.json: {name} {token!r} is no token of the tokenizer"
+                )
         self._renderer = transformers.PreTrainedTokenizerFast(
             tokenizer_object=tokenizer.backend,
             chat_template=template.source,
             **{name: token for name, token in named.items() if token},
         )
-        close = self._encode(self._after_answer([{"role": "user", "content": "?"}]))[:1]
+        close = self._encode(self._around_answer([_QUESTION])[1])[:1]
+        self._check_place()
         special = {i for i, t in tokenizer.backend.get_added_tokens_decoder().items() if t.special}
         ends = [*close, tokenizer.backend.token_to_id(template.eos)]
         known = [end for end in ends if end in special]
@@ -112,23 +122,38 @@ class Chat:
           messages: at least one.
           last: the answer's last token; an answer that was cut off is closed first.
         """
-        ids = self._encode(self._after_answer(list(messages)))
+        ids = self._encode(self._around_answer(messages)[1])
         return ids[1:] if ids[:1] == [last] else ids
 
-    def _after_answer(self, messages: list[Message]) -> str:
-        spoken = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
-        text = self._render([*spoken, *messages])
+    def _check_place(self) -> None:
+        """Raises BackboneError if what the template prompts with does not lead up to an answer."""
+        opening, before = self._render([_QUESTION]), self._around_answer()[0]
+        self._encode(opening)
+        prompted = self._render([_QUESTION], prompt=False) != opening
+        missing = before.removeprefix(opening).strip()  # blanks (Llama-2) are the model's to say
+        if missing and not prompted and before.startswith(opening):
+            raise BackboneError(
+                "the chat template has no place for the assistant: add_generation_prompt changes "
+                f"nothing, but must lead up to an answer by {missing!r}"
+            )
+
+    def _around_answer(self, messages: Sequence[Message] = ()) -> tuple[str, str]:
+        """Text before and after an answer to a question, the latter with more messages."""
+        spoken = [_QUESTION, {"role": "assistant", "content": _ANSWER}]
+        text = self._render([*spoken, *messages], prompt=bool(messages))
         if text.count(_ANSWER) != 1:
             raise BackboneError(
                 "the chat template does not keep an answer as it is (it appears "
                 f"{text.count(_ANSWER)} times in the text, not once), so turns cannot be appended"
             )
-        return text.partition(_ANSWER)[2]
+        before, _, after = text.partition(_ANSWER)
+        return before, after
 
-    def _render(self, messages: Sequence[Any]) -> str:
+    def _render(self, messages: Sequence[Any], prompt: bool = True) -> str:
+        """Text of messages, and of what comes before the assistant's next one."""
         try:
             text = self._renderer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True
+                list(messages), tokenize=False, add_generation_prompt=prompt
             )
         except Exception as error:  # jinja's, and what templates raise themselves
             roles = ", ".join(message["role"] for message in messages)
@@ -139,7 +164,10 @@ class Chat:
         return text
 
     def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.backend.encode(text, add_special_tokens=False).ids
+        ids = self._tokenizer.backend.encode(text, add_special_tokens=False).ids
+        if not ids:
+            raise BackboneError(f"the chat template makes nothing of a message: {text!r}, no token")
+        return ids
 
 
 class Conversation:
@@ -187,47 +215,74 @@ def read_template(root: epath.Path) -> ChatTemplate | None:
     """The template of a Hugging Face directory, or None.
 
     Raises:
-      BackboneError: `tokenizer_config.json` or `generation_config.json` is not JSON.
+      BackboneError: `chat_template.jinja`, `tokenizer_config.json` or `generation_config.json`
+        cannot be read, or an entry is of another type; names the file.
     """
-    raw = _read_json(root / "tokenizer_config.json")
-    source: Any = raw.get("chat_template")
-    if (root / "chat_template.jinja").is_file():
-        source = (root / "chat_template.jinja").read_text()
-    if isinstance(source, list):  # several by name
-        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    config, lone = root / "tokenizer_config.json", root / "chat_template.jinja"
+    raw = _read_entries(config)
+    source = read_text(lone) if lone.is_file() else _source(config, raw.get("chat_template"))
     if not source:
         return None
-    ends = _read_json(root / "generation_config.json").get("eos_token_id")
-    ends = ends if isinstance(ends, list) else [ends]
-    return ChatTemplate(
-        source,
-        _token(raw.get("bos_token")),
-        _token(raw.get("eos_token")),
-        tuple(end for end in ends if end is not None),
-    )
+    bos, eos = (_token(config, raw, name) for name in ("bos_token", "eos_token"))
+    return ChatTemplate(source, bos, eos, _read_ends(root / "generation_config.json"))
 
 
-def _read_json(path: epath.Path) -> dict[str, Any]:
-    """Its contents; nothing if there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise BackboneError(f"{path}: not valid JSON ({error})") from None
+def write_template(root: epath.Path, template: ChatTemplate, stop_ids: Sequence[int] = ()) -> None:
+    """Writes what `read_template` reads.
 
-
-def write_template(root: epath.Path, template: ChatTemplate) -> None:
-    """Writes what `read_template` reads."""
+    Args:
+      stop_ids: `Chat.stop_ids`, so that others stop where the chat does; the template's own `ends`
+        if there are none.
+    """
     (root / "chat_template.jinja").write_text(template.source)
     named = {"bos_token": template.bos, "eos_token": template.eos}
     found = {name: token for name, token in named.items() if token}
     (root / "tokenizer_config.json").write_text(json.dumps(found, indent=2) + "\n")
-    if template.ends:
-        ends = {"eos_token_id": list(template.ends)}
-        (root / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
+    if ends := list(stop_ids) or list(template.ends):
+        text = json.dumps({"eos_token_id": ends}, indent=2)
+        (root / "generation_config.json").write_text(text + "\n")
 
 
-def _token(raw: Any) -> str:
-    """A special token's text; older files keep it in a dictionary."""
-    return (raw.get("content") if isinstance(raw, dict) else raw) or ""
+def _read_entries(path: epath.Path) -> dict[str, Any]:
+    """Those of a JSON file; none if there is no such file."""
+    return read_json(path) if path.is_file() else {}
+
+
+def _source(path: epath.Path, raw: Any) -> str | None:
+    """The template, or the one named `default` of several."""
+    if isinstance(raw, list) and all(map(_is_named, raw)):
+        raw = {entry["name"]: entry["template"] for entry in raw}.get("default")
+    if raw is not None and not _is_text(raw):
+        raise BackboneError(
+            f"{path}: chat_template must be a text, or a list of objects with a name and a "
+            f"template, not {raw!r}"
+        )
+    return raw
+
+
+def _is_named(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(_is_text(entry.get(k)) for k in ("name", "template"))
+
+
+def _is_text(value: Any) -> bool:
+    """JSON may hold halves of characters, which no text in UTF-8 has."""
+    return isinstance(value, str) and value == value.encode(errors="ignore").decode()
+
+
+def _token(path: epath.Path, raw: Mapping[str, Any], name: str) -> str:
+    """A special token's text, empty if there is none; older files keep it in a dictionary."""
+    token = raw.get(name)
+    token = token.get("content") if isinstance(token, dict) else token
+    if token is not None and not _is_text(token):
+        raise BackboneError(f"{path}: {name} must be a text, not {token!r}")
+    return token or ""
+
+
+def _read_ends(path: epath.Path) -> tuple[int, ...]:
+    raw = _read_entries(path).get("eos_token_id")
+    ends = raw if isinstance(raw, list) else [] if raw is None else [raw]
+    if wrong := [end for end in ends if type(end) is not int]:
+        raise BackboneError(
+            f"{path}: eos_token_id must be an id or a list of ids, not {wrong[0]!r}"
+        )
+    return tuple(ends)

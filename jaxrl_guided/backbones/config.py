@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.ranges import INT32, NOT_NEGATIVE, POSITIVE
+
+_MOST_LAYERS = 10_000  # far beyond any; a damaged file that says more would be read for hours
 
 
 class BackboneError(UserError):
@@ -78,19 +81,22 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (not isinstance(value, int) or value < 1):
-                raise BackboneError(f"{field.name} must be a positive integer, got {value!r}")
+            if field.type is int:
+                read_size(vars(self), field.name)
+        if self.num_layers > _MOST_LAYERS:
+            raise BackboneError(
+                f"num_layers must be at most {_MOST_LAYERS:,}, got {self.num_layers}"
+            )
         if self.num_heads % self.num_kv_heads:
             raise BackboneError(
                 f"num_kv_heads = {self.num_kv_heads} must divide num_heads = {self.num_heads}"
             )
         if self.head_dim % 2:
             raise BackboneError(f"head_dim must be even, got {self.head_dim}")
-        if self.rope_theta <= 0 or self.norm_eps < 0:
+        if not POSITIVE.holds(self.rope_theta) or not NOT_NEGATIVE.holds(self.norm_eps):
             raise BackboneError(
-                f"rope_theta must be positive and norm_eps not negative, "
-                f"got {self.rope_theta} and {self.norm_eps}"
+                f"rope_theta must be positive and norm_eps not negative, both finite "
+                f"in float32, got {self.rope_theta} and {self.norm_eps}"
             )
 
     @property
@@ -105,7 +111,8 @@ class BackboneConfig:
         """Reads a raw `config.json` as the hub has it or as transformers 5 writes it.
 
         Raises:
-          BackboneError: unsupported model type or feature, or a missing entry; names it.
+          BackboneError: unsupported model type or feature, or an entry that is missing or of
+            another type; names it.
         """
         family = raw.get("model_type")
         if family not in ("llama", "qwen2", "qwen3"):
@@ -114,26 +121,25 @@ class BackboneConfig:
             )
         _refuse_unsupported(raw)
         try:
-            heads, width = raw["num_attention_heads"], raw["hidden_size"]
-            head_dim = raw.get("head_dim") or (128 if family == "qwen3" else width // heads)
+            heads, width = read_size(raw, "num_attention_heads"), read_size(raw, "hidden_size")
             theta, scaling = _rope(raw)
-            bias = bool(raw.get("attention_bias", False))
+            bias = _flag(raw, "attention_bias")
             return cls(
-                vocab_size=raw["vocab_size"],
+                vocab_size=read_size(raw, "vocab_size"),
                 hidden_size=width,
-                intermediate_size=raw["intermediate_size"],
-                num_layers=raw["num_hidden_layers"],
+                intermediate_size=read_size(raw, "intermediate_size"),
+                num_layers=read_size(raw, "num_hidden_layers"),
                 num_heads=heads,
-                num_kv_heads=raw.get("num_key_value_heads") or heads,
-                head_dim=head_dim,
+                num_kv_heads=read_size(raw, "num_key_value_heads", heads),
+                head_dim=read_size(raw, "head_dim", 128 if family == "qwen3" else width // heads),
                 rope_theta=theta,
                 rope_scaling=scaling,
-                norm_eps=raw.get("rms_norm_eps", 1e-6),
-                tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+                norm_eps=read_number(raw, "rms_norm_eps", 1e-6),
+                tie_embeddings=_flag(raw, "tie_word_embeddings"),
                 qkv_bias=bias or family == "qwen2",
                 o_bias=bias and family != "qwen2",
                 qk_norm=family == "qwen3",
-                max_positions=raw.get("max_position_embeddings", 2048),
+                max_positions=read_size(raw, "max_position_embeddings", 2048),
             )
         except KeyError as missing:
             raise BackboneError(f"config.json has no entry {missing}") from None
@@ -181,24 +187,63 @@ class BackboneConfig:
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
     if raw.get("hidden_act", "silu") != "silu":
         raise BackboneError(f"hidden_act {raw['hidden_act']!r} is not supported; only silu is")
-    if raw.get("mlp_bias"):
+    if _flag(raw, "mlp_bias"):
         raise BackboneError("mlp_bias = true is not supported")
-    sliding = "sliding_attention" in (raw.get("layer_types") or ())
-    if raw.get("use_sliding_window") and (sliding or "layer_types" not in raw):
+    kinds = raw.get("layer_types")
+    if kinds is not None and not isinstance(kinds, list):
+        raise BackboneError(f"layer_types must be a list, got {kinds!r}")
+    sliding = kinds is None or "sliding_attention" in kinds
+    if _flag(raw, "use_sliding_window") and sliding:
         raise BackboneError("use_sliding_window = true is not supported")
 
 
 def _rope(raw: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    theta = float(rope.get("rope_theta", raw.get("rope_theta", 1e4)))
+    rope: dict[str, Any] = {}
+    for name in ("rope_scaling", "rope_parameters"):
+        if (given := raw.get(name)) is not None and not isinstance(given, dict):
+            raise BackboneError(f"{name} must be an object {{…}}, got {given!r}")
+        rope = given or rope
+    theta = read_number(rope if "rope_theta" in rope else raw, "rope_theta", 1e4)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
     if kind != "llama3":
         raise BackboneError(f"rope type {kind!r} is not supported; supported: default, llama3")
     return theta, RopeScaling(
-        factor=float(rope["factor"]),
-        low_freq_factor=float(rope["low_freq_factor"]),
-        high_freq_factor=float(rope["high_freq_factor"]),
-        original_max_positions=rope["original_max_position_embeddings"],
+        factor=read_number(rope, "factor"),
+        low_freq_factor=read_number(rope, "low_freq_factor"),
+        high_freq_factor=read_number(rope, "high_freq_factor"),
+        original_max_positions=read_size(rope, "original_max_position_embeddings"),
     )
+
+
+def read_size(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """An entry that is a positive integer; null stands for the default, if there is one.
+
+    Raises:
+      KeyError: it is missing and has no default.
+      BackboneError: it is something else; names it.
+    """
+    value = raw[name] if default is None else raw.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or value < 1 or not INT32.holds(value):
+        raise BackboneError(f"{name} must be a positive integer {INT32.text}, got {value!r}")
+    return value
+
+
+def read_number(raw: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """An entry that is a number, not negative; otherwise as `read_size`."""
+    value: Any = raw[name] if default is None else raw.get(name)
+    if value is None and default is not None:
+        return default
+    if type(value) not in (int, float) or not NOT_NEGATIVE.holds(value):
+        raise BackboneError(f"{name} must be a number {NOT_NEGATIVE.text}, got {value!r}")
+    return float(value)
+
+
+def _flag(raw: Mapping[str, Any], name: str) -> bool:
+    value = raw.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BackboneError(f"{name} must be true or false, got {value!r}")
+    return bool(value)

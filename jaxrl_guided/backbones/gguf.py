@@ -98,7 +98,7 @@ def _config(
     num_layers: int | None,
 ) -> BackboneConfig:
     architecture = metadata.get("general.architecture")
-    if architecture not in _PAIRED_ROTARY:
+    if architecture not in tuple(_PAIRED_ROTARY):  # it may be a list
         known = ", ".join(_PAIRED_ROTARY)
         raise BackboneError(f"{path}: architecture {architecture!r} is not one of {known}")
 

@@ -16,6 +16,7 @@ from etils import epath
 from safetensors import SafetensorError, safe_open
 
 from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
+from jaxrl_guided.backbones.files import read_json
 from jaxrl_guided.backbones.params import Params, param_shapes
 
 MODULES = {
@@ -56,16 +57,12 @@ def load_hf(
 
     Raises:
       BackboneError: names the file or tensor: no or unreadable `config.json`, an unsupported
-        architecture, no weights, a truncated file, tensors missing, unknown, of another shape or
-        of an unsupported type, a vocabulary that is not the configuration's.
+        architecture, no weights, a truncated file, tensors missing, unknown, not finite, of another
+        shape or of an unsupported type, a vocabulary that is not the configuration's.
     """
     root = epath.Path(directory)
     config = read_config(root)
-    slots = _slots(config)
-    shapes = param_shapes(config)
-    params = jax.tree.map(
-        lambda shape: np.empty(shape, dtype), shapes, is_leaf=lambda x: isinstance(x, tuple)
-    )
+    slots, params = _slots(config), _room(root, config, dtype)
     missing, unknown, tied_head = set(slots), [], None
     for shard in _shards(root):
         for raw_name, tensor in read_tensors(shard):
@@ -93,10 +90,9 @@ def read_config(root: epath.Path) -> BackboneConfig:
     path = root / "config.json"
     if not path.exists():
         raise BackboneError(f"{root}: no config.json there; a Hugging Face directory has one")
+    raw = read_json(path)
     try:
-        return BackboneConfig.from_hf(json.loads(path.read_text()))
-    except json.JSONDecodeError as error:
-        raise BackboneError(f"{path}: not valid JSON ({error})") from None
+        return BackboneConfig.from_hf(raw)
     except BackboneError as error:
         raise BackboneError(f"{path}: {error}") from None
 
@@ -122,6 +118,19 @@ def export_hf(config: BackboneConfig, params: Params, directory: os.PathLike[str
     data = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     (root / "model.safetensors").write_bytes(data)
     (root / "config.json").write_text(json.dumps(raw, indent=2) + "\n")
+
+
+def _room(root: epath.Path, config: BackboneConfig, dtype: jax.typing.DTypeLike) -> Params:
+    """Arrays for all parameters, which hold nothing yet."""
+    shapes = param_shapes(config)
+    try:
+        return jax.tree.map(
+            lambda shape: np.empty(shape, dtype), shapes, is_leaf=lambda x: isinstance(x, tuple)
+        )
+    except (MemoryError, ValueError) as error:
+        raise BackboneError(
+            f"{root / 'config.json'}: there is no memory for weights of these sizes ({error})"
+        ) from None
 
 
 def _slots(config: BackboneConfig) -> dict[str, _Slot]:
@@ -169,17 +178,17 @@ def _shards(root: epath.Path) -> list[epath.Path]:
     """The weight files: those that the index names, or the single file."""
     index = root / "model.safetensors.index.json"
     if index.exists():
-        try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (json.JSONDecodeError, KeyError, AttributeError, TypeError):
-            raise BackboneError(f"{index}: not a safetensors index with a weight_map") from None
+        files = read_json(index).get("weight_map")
+        if not isinstance(files, dict) or not all(isinstance(x, str) for x in files.values()):
+            raise BackboneError(f"{index}: not a safetensors index with a weight_map")
+        names = sorted(set(files.values()))
     else:
         names = sorted(path.name for path in root.glob("*.safetensors"))
         if not names:
             raise BackboneError(f"{root}: no *.safetensors there")
     for name in names:
-        if not (root / name).exists():
-            raise BackboneError(f"{root / name}: the index names it, but it does not exist")
+        if not (root / name).is_file():
+            raise BackboneError(f"{root / name}: the index names it, but there is no such file")
     return [root / name for name in names]
 
 
@@ -187,7 +196,8 @@ def read_tensors(shard: epath.Path) -> Iterator[tuple[str, np.ndarray]]:
     """Name and value of every tensor of a safetensors file, one at a time.
 
     Raises:
-      BackboneError: the file is truncated or corrupt, or a tensor is not f32, f16 or bf16.
+      BackboneError: the file is truncated or corrupt, or a tensor is not f32, f16 or bf16, or has
+        a number that is not finite.
     """
     try:
         with _local(shard) as path, safe_open(path, "numpy") as file:
@@ -198,8 +208,11 @@ def read_tensors(shard: epath.Path) -> Iterator[tuple[str, np.ndarray]]:
                     raise BackboneError(
                         f"{shard}: tensor {name} has type {kind}; supported: {', '.join(_DTYPES)}"
                     )
-                yield name, file.get_tensor(name)
-    except SafetensorError as error:
+                tensor = file.get_tensor(name)
+                if not np.isfinite(tensor).all():
+                    raise BackboneError(f"{shard}: tensor {name} is not finite")
+                yield name, tensor
+    except (SafetensorError, OSError) as error:
         raise BackboneError(f"{shard}: truncated or corrupt safetensors file ({error})") from None
 
 

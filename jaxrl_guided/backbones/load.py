@@ -102,16 +102,25 @@ def _load(spec: str, num_layers: int | None, dtype: jax.typing.DTypeLike) -> Bac
     file = Path(os.fspath(_gguf_file(path)))
     config, params, metadata = gguf.load_gguf(file, num_layers, dtype)
     tokenizer = tokenizer_from_gguf(metadata, str(file))
-    return Backbone(config, params, tokenizer, _template_from_gguf(metadata))
+    return Backbone(config, params, tokenizer, _template_from_gguf(metadata, str(file)))
 
 
-def _template_from_gguf(metadata: Mapping[str, Any]) -> ChatTemplate | None:
-    if "tokenizer.chat_template" not in metadata:
+def _template_from_gguf(metadata: Mapping[str, Any], source: str) -> ChatTemplate | None:
+    template = metadata.get("tokenizer.chat_template")
+    if template is None:
         return None
+    if not isinstance(template, str):
+        raise BackboneError(f"{source}: metadata tokenizer.chat_template is no text")
     tokens = metadata["tokenizer.ggml.tokens"]
-    ids = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos"))
-    bos, eos = ("" if i is None else tokens[i] for i in ids)
-    return ChatTemplate(metadata["tokenizer.chat_template"], bos, eos)
+
+    def text(key: str) -> str:
+        index = metadata.get(key)
+        if index is not None and (type(index) is not int or not 0 <= index < len(tokens)):
+            raise BackboneError(f"{source}: metadata {key} is {index!r}, no id of a token")
+        return "" if index is None else tokens[index]
+
+    bos, eos = (text(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos"))
+    return ChatTemplate(template, bos, eos)
 
 
 def _first_layers(backbone: Backbone, num_layers: int | None) -> Backbone:

@@ -86,11 +86,15 @@ def score_hidden(
 
     @jax.checkpoint
     def score(part: tuple[jax.Array, jax.Array]) -> Scores:
-        logits = decoder.logits(config, params, part[0]) / temperature[:, None, None]
-        log_probs = jax.nn.log_softmax(logits, axis=-1)
+        logits = decoder.logits(config, params, part[0])
+        # As in the sampler: under a small temperature logits themselves would be infinite.
+        top = lax.stop_gradient(logits.max(-1, keepdims=True))
+        apart = (logits - top) / temperature[:, None, None]
+        log_probs = apart - jnp.log(jnp.exp(apart).sum(-1, keepdims=True))
         chosen = jnp.take_along_axis(log_probs, part[1][..., None], axis=-1)[..., 0]
-        entropy = lax.stop_gradient(-(jnp.exp(log_probs) * log_probs).sum(-1))
-        return Scores(chosen, entropy)
+        share = jnp.exp(log_probs)
+        entropy = -jnp.where(share > 0, share * log_probs, 0.0).sum(-1)
+        return Scores(chosen, lax.stop_gradient(entropy))
 
     scores = lax.map(score, (chunks(hidden), chunks(targets)))
     return Scores(*(jnp.moveaxis(x, 0, 1).reshape(rows, -1)[:, :length] for x in scores))

@@ -14,8 +14,10 @@ import safetensors.numpy
 from etils import epath
 
 from jaxrl_guided.backbones import hf
-from jaxrl_guided.backbones.config import BackboneConfig, BackboneError
+from jaxrl_guided.backbones.config import BackboneConfig, BackboneError, read_number, read_size
+from jaxrl_guided.backbones.files import read_json
 from jaxrl_guided.backbones.params import Params, linear_shapes
+from jaxrl_guided.runtime.ranges import COUNT, POSITIVE, check
 
 ATTENTION = ("q", "k", "v", "o")
 ALL_LINEAR = (*ATTENTION, "gate", "up", "down")
@@ -31,7 +33,7 @@ class LoraConfig:
       targets: names out of `ALL_LINEAR`.
 
     Raises:
-      ValueError: a number is not positive, or a target is unknown, repeated or absent.
+      ValueError: a number is out of range, or a target is unknown, repeated or absent.
     """
 
     rank: int = 16
@@ -39,10 +41,8 @@ class LoraConfig:
     targets: tuple[str, ...] = ALL_LINEAR
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha <= 0:
-            raise ValueError(
-                f"lora rank and alpha must be positive, got {self.rank} and {self.alpha}"
-            )
+        check(self, COUNT, "rank", part="lora.")
+        check(self, POSITIVE, "alpha", part="lora.")
         known = len(set(self.targets) & set(ALL_LINEAR))
         if not self.targets or known != len(self.targets):
             raise ValueError(
@@ -87,8 +87,16 @@ def merge_lora(params: Params, adapters: Params, scale: float) -> Params:
     return {**params, "layers": layers}
 
 
-def export_peft(lora: LoraConfig, adapters: Params, directory: os.PathLike[str] | str) -> None:
+def export_peft(
+    lora: LoraConfig,
+    adapters: Params,
+    directory: os.PathLike[str] | str,
+    base: str | None = None,
+) -> None:
     """Writes `adapter_config.json` and `adapter_model.safetensors` in PEFT's form.
+
+    Args:
+      base: name or directory of the model that they adapt, by which PEFT finds it.
 
     Raises:
       BackboneError: the directory has an adapter already.
@@ -106,6 +114,7 @@ def export_peft(lora: LoraConfig, adapters: Params, directory: os.PathLike[str] 
     raw = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": 0.0,
@@ -161,19 +170,23 @@ def _peft_name(layer: int, name: str, part: str) -> str:
 def _read_peft_config(path: epath.Path) -> LoraConfig:
     if not path.exists():
         raise BackboneError(f"{path}: does not exist; a PEFT adapter has one")
+    raw = read_json(path)
     try:
-        raw = json.loads(path.read_text())
-        targets = set(raw["target_modules"])
-        rank, alpha = raw["r"], float(raw["lora_alpha"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise BackboneError(f"{path}: not a LoRA configuration ({error!r})") from None
+        rank, alpha = read_size(raw, "r"), read_number(raw, "lora_alpha")
+        targets = raw["target_modules"]
+    except KeyError as missing:
+        raise BackboneError(f"{path}: not a LoRA configuration, it has no {missing}") from None
+    except BackboneError as error:
+        raise BackboneError(f"{path}: {error}") from None
     plain = raw.get("bias", "none") == "none" and raw.get("peft_type") == "LORA"
-    other = [key for key in ("use_rslora", "use_dora", "fan_in_fan_out") if raw.get(key)]
-    if other or not plain:
-        raise BackboneError(f"{path}: only plain LoRA is supported (no bias, rslora, dora)")
+    others = ("use_rslora", "use_dora", "fan_in_fan_out", "alpha_pattern")
+    if any(raw.get(key) for key in others) or not plain:
+        raise BackboneError(f"{path}: only plain LoRA is supported (no bias, {', '.join(others)})")
     names = {hf.MODULES[name].split(".")[-1]: name for name in ALL_LINEAR}
-    if unknown := targets - set(names):
-        raise BackboneError(f"{path}: target modules {sorted(unknown)} are not supported")
+    if not isinstance(targets, list):
+        raise BackboneError(f"{path}: target modules must be a list of names, not {targets!r}")
+    if unknown := [target for target in targets if target not in list(names)]:
+        raise BackboneError(f"{path}: target modules {unknown} are not supported")
     adapted = {names[target] for target in targets}
     try:
         return LoraConfig(rank, alpha, tuple(name for name in ALL_LINEAR if name in adapted))

@@ -5,7 +5,6 @@ They are the text features of the small policies (Sentence-BERT, Reimers and Gur
 
 import dataclasses
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from etils import epath
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from jaxrl_guided.backbones.config import BackboneError
+from jaxrl_guided.backbones.config import BackboneError, read_number, read_size
+from jaxrl_guided.backbones.files import read_json
 from jaxrl_guided.backbones.tokenizer import Tokenizer, read_tokenizer
 
 Params = dict[str, Any]
@@ -149,23 +149,26 @@ def _layer_norm(weights: Params, x: jax.Array, eps: float) -> jax.Array:
 
 
 def _read_config(path: Path) -> BertConfig:
+    raw = read_json(epath.Path(path))
     try:
-        raw = json.loads(path.read_text())
         config = BertConfig(
-            vocab_size=raw["vocab_size"],
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
-            num_layers=raw["num_hidden_layers"],
-            num_heads=raw["num_attention_heads"],
-            max_positions=raw["max_position_embeddings"],
-            norm_eps=raw["layer_norm_eps"],
+            vocab_size=read_size(raw, "vocab_size"),
+            hidden_size=read_size(raw, "hidden_size"),
+            intermediate_size=read_size(raw, "intermediate_size"),
+            num_layers=read_size(raw, "num_hidden_layers"),
+            num_heads=read_size(raw, "num_attention_heads"),
+            max_positions=read_size(raw, "max_position_embeddings"),
+            norm_eps=read_number(raw, "layer_norm_eps"),
         )
-    except OSError as error:
-        raise BackboneError(f"{path}: cannot be read ({error})") from error
-    except (ValueError, KeyError) as error:
+    except (BackboneError, KeyError) as error:
         raise BackboneError(f"{path}: not the configuration of a BERT model ({error})") from error
     if raw.get("model_type") != "bert" or raw.get("hidden_act") != "gelu":
         raise BackboneError(f"{path}: needs model_type 'bert' with hidden_act 'gelu'")
+    if config.hidden_size % config.num_heads:
+        raise BackboneError(
+            f"{path}: num_attention_heads = {config.num_heads} must divide hidden_size = "
+            f"{config.hidden_size}"
+        )
     return config
 
 
@@ -176,6 +179,8 @@ def _params(path: Path, config: BertConfig, tensors: Mapping[str, np.ndarray]) -
         if name not in tensors or tensors[name].shape != shape:
             found = tensors[name].shape if name in tensors else "missing"
             raise BackboneError(f"{path}: tensor {name} is {found}, expected {shape}")
+        if not np.isfinite(tensors[name]).all():
+            raise BackboneError(f"{path}: tensor {name} is not finite")
         return tensors[name].astype(np.float32)
 
     def norm(name: str) -> Params:

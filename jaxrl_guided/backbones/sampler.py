@@ -8,7 +8,7 @@ answers, and answers come back as they end.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,18 @@ from jax.sharding import Mesh
 from jaxrl_guided.backbones import sharding, turns
 from jaxrl_guided.backbones.stops import StopReason
 from jaxrl_guided.backbones.turns import Rules, Text, Weights
+from jaxrl_guided.runtime.ranges import INT32, POSITIVE, Range, check, check_choice
 
 # A program is compiled for each of these lengths of new tokens, each number of rows (powers of
 # four), each room for tokens (doubled when a conversation needs it), and each part of the room that
 # the conversations at hand need, when it is first needed.
 _LENGTHS = (16, 32, 128, 512)
 _FIRST_SIZE = 256
+
+Overlong = Literal["error", "truncate"]
+
+_TEMPERATURE = Range(lambda x: x == 0 or POSITIVE.holds(x), f"0, or {POSITIVE.text}")
+_SEED = Range(lambda x: 0 <= x < 2**32 and x % 1 == 0, "an integer within 0 … 2**32 - 1")
 
 
 class Completion(NamedTuple):
@@ -49,7 +55,7 @@ class Request:
     Attributes:
       tokens: ids to read, at least one (after an answer also none).
       seed: 0 … 2³² − 1; says alone what is drawn, whatever other slots do.
-      temperature: 0 is greedy.
+      temperature: 0 is greedy; else a normal float32.
       max_tokens: of the answer; the sampler's own limit if None.
       fresh: a new conversation; what the slot has read before is forgotten.
     """
@@ -74,15 +80,15 @@ class Sampler:
         `tensor`. Weights are then given stacked, as `sharding.shardings` places them.
 
     Raises:
-      ValueError: `rows` is not positive or does not divide, or `max_tokens` is not within
-        1 … `size` − 1.
+      ValueError: `rows` is not positive, does not divide or asks for more memory than there is,
+        `max_tokens` is not within 1 … `size` − 1, or `overlong` is neither of its choices.
     """
 
     def __init__(
         self,
         rules: Rules,
         rows: int,
-        overlong: Literal["error", "truncate"] = "error",
+        overlong: Overlong = "error",
         cache_dtype: jax.typing.DTypeLike = jnp.float32,
         mesh: Mesh | None = None,
     ) -> None:
@@ -92,16 +98,20 @@ class Sampler:
                 f"max_tokens {rules.max_tokens}, size {rules.size}"
             )
         self.rules, self.rows, self.overlong = rules, rows, overlong
-        size = min(rules.size, _FIRST_SIZE)
-        self._slots, places = turns.init_slots(rules, rows, size, cache_dtype), None
-        if mesh is not None:
-            places = sharding.of_slots(mesh, rules.backbone, self._slots)
-            self._slots = jax.device_put(self._slots, places)
+        check(self, INT32, "rows")
+        check_choice(self, "overlong", get_args(Overlong))
+        self._cache_dtype, self._mesh = cache_dtype, mesh
+        self.reset()
+        places = None if mesh is None else sharding.of_slots(mesh, rules.backbone, self._slots)
         placed = functools.partial(jax.jit, out_shardings=places)
         self._read = placed(turns.read, static_argnums=(0, 1), donate_argnums=3)
         self._advance = placed(turns.advance, static_argnums=(0, 1), donate_argnums=3)
         self._grow = placed(turns.grow, static_argnums=1)
-        self._length = np.zeros(rows, np.int64)  # tokens read
+
+    def reset(self) -> None:
+        """Forgets all conversations, and what was submitted or begun: as if it were new."""
+        self._slots = self._empty()
+        self._length = np.zeros(self.rows, np.int64)  # tokens read
         self._pending: dict[int, int] = {}  # drawn last, not yet read
         self._waiting: dict[int, _Waiting] = {}
         self._running: dict[int, int] = {}  # slot -> dropped tokens
@@ -116,10 +126,70 @@ class Sampler:
         """Gives new tokens to a slot that has answered (or never been used).
 
         Raises:
-          ValueError: no such slot, it is not done yet, there is nothing to read, an id is not in
-            the vocabulary, a number is out of range, or, with `overlong="error"`, the conversation
-            would leave no room for an answer of `max_tokens`.
+          ValueError: no such slot, it is not done yet, there is nothing to read, an id is no
+            integer or not in the vocabulary, a number is out of range, or, with
+            `overlong="error"`, the conversation would leave no room for an answer of `max_tokens`.
         """
+        self._waiting[slot] = self._checked(slot, request)
+
+    def run(self, weights: Weights, steps: int = 32) -> dict[int, Completion]:
+        """Reads what was submitted, draws up to `steps` more tokens in each slot that answers.
+
+        Returns:
+          The answers that ended, by slot.
+
+        Raises:
+          ValueError: `steps` is not positive.
+        """
+        self.begin(weights, steps)
+        return self.finish()
+
+    def begin(self, weights: Weights, steps: int = 32) -> None:
+        """Starts what `run` does; the device works on while the host does something else."""
+        _check_steps(steps)
+        self._done |= self._without_room()
+        self._read_waiting(weights)
+        if self._running:
+            longest = int(max(self._length[slot] for slot in self._running))
+            reach = self._make_room(longest + steps)
+            self._slots = self._advance(self.rules, reach, weights, self._slots, jnp.int32(steps))
+
+    def finish(self) -> dict[int, Completion]:
+        """Waits for what was begun; returns the answers that ended, by slot."""
+        done, self._done = self._done | self._collect(), {}
+        return done
+
+    def answer(
+        self, weights: Weights, requests: Mapping[int, Request], steps: int = 32
+    ) -> dict[int, Completion]:
+        """Submits, and runs until every slot has answered.
+
+        Raises:
+          ValueError: as `submit` and `run`; then nothing is submitted.
+        """
+        _check_steps(steps)
+        self._waiting |= {slot: self._checked(slot, given) for slot, given in requests.items()}
+        done: dict[int, Completion] = {}
+        while self.busy:
+            done |= self.run(weights, steps)
+        return done
+
+    def _empty(self) -> turns.Slots:
+        """Slots that have read nothing."""
+        size = min(self.rules.size, _FIRST_SIZE)
+        try:
+            slots = turns.init_slots(self.rules, self.rows, size, self._cache_dtype)
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # XLA raises either
+            raise ValueError(
+                f"there is no memory for rows = {self.rows} slots ({error})"
+            ) from error
+        if self._mesh is None:
+            return slots
+        places = sharding.of_slots(self._mesh, self.rules.backbone, slots)
+        return jax.device_put(slots, places)
+
+    def _checked(self, slot: int, request: Request) -> "_Waiting":
+        """What a slot is to read; errors as of `submit`."""
         self._check(slot, request)
         fresh = request.fresh or slot not in self._pending
         before = 0 if fresh else int(self._length[slot])
@@ -137,41 +207,7 @@ class Sampler:
         first = 0 if fresh else 1  # the last answer is never cut
         dropped = min(max(excess, 0), len(tokens) - first)
         tokens = np.concatenate([tokens[:first], tokens[first + dropped :]])
-        self._waiting[slot] = _Waiting(tokens, request, budget, fresh, dropped)
-
-    def run(self, weights: Weights, steps: int = 32) -> dict[int, Completion]:
-        """Reads what was submitted, draws up to `steps` more tokens in each slot that answers.
-
-        Returns:
-          The answers that ended, by slot.
-        """
-        self.begin(weights, steps)
-        return self.finish()
-
-    def begin(self, weights: Weights, steps: int = 32) -> None:
-        """Starts what `run` does; the device works on while the host does something else."""
-        self._done |= self._without_room()
-        self._read_waiting(weights)
-        if self._running:
-            longest = int(max(self._length[slot] for slot in self._running))
-            reach = self._make_room(longest + steps)
-            self._slots = self._advance(self.rules, reach, weights, self._slots, jnp.int32(steps))
-
-    def finish(self) -> dict[int, Completion]:
-        """Waits for what was begun; returns the answers that ended, by slot."""
-        done, self._done = self._done | self._collect(), {}
-        return done
-
-    def answer(
-        self, weights: Weights, requests: Mapping[int, Request], steps: int = 32
-    ) -> dict[int, Completion]:
-        """Submits, and runs until every slot has answered."""
-        for slot, request in requests.items():
-            self.submit(slot, request)
-        done: dict[int, Completion] = {}
-        while self.busy:
-            done |= self.run(weights, steps)
-        return done
+        return _Waiting(tokens, request, budget, fresh, dropped)
 
     def _check(self, slot: int, request: Request) -> None:
         if not 0 <= slot < self.rows:
@@ -179,19 +215,18 @@ class Sampler:
         if slot in self._waiting or slot in self._running:
             raise ValueError(f"slot {slot} has not answered yet")
         ids, vocabulary = np.asarray(request.tokens), self.rules.backbone.vocab_size
+        if ids.size and ids.dtype.kind not in "iu":
+            raise ValueError(f"slot {slot}: tokens must be integers, got {ids.dtype}")
         if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
             wrong = int(ids[(ids < 0) | (ids >= vocabulary)].flat[0])
             raise ValueError(f"slot {slot}: token {wrong} is not in 0 … {vocabulary - 1}")
         if not ids.size and (request.fresh or slot not in self._pending):
             raise ValueError(f"slot {slot}: a new conversation needs at least one token")
-        limit = self.rules.max_tokens
-        if request.max_tokens is not None and not 0 < request.max_tokens <= limit:
-            raise ValueError(f"max_tokens must be within 1 … {limit}, got {request.max_tokens}")
-        if not request.temperature >= 0 or not 0 <= request.seed < 2**32:
-            raise ValueError(
-                f"temperature must be >= 0 and seed within 0 … 2**32 - 1, got "
-                f"{request.temperature} and {request.seed}"
-            )
+        limit, wanted = self.rules.max_tokens, request.max_tokens
+        if wanted is not None and (not 0 < wanted <= limit or wanted % 1):
+            raise ValueError(f"max_tokens must be an integer within 1 … {limit}, got {wanted}")
+        check(request, _TEMPERATURE, "temperature")
+        check(request, _SEED, "seed")
 
     def _without_room(self) -> dict[int, Completion]:
         """Answers of slots in which not even one token could be drawn."""
@@ -291,6 +326,11 @@ class _Waiting(NamedTuple):
     budget: int
     fresh: bool
     dropped: int
+
+
+def _check_steps(steps: int) -> None:
+    if not (steps >= 1 and INT32.holds(steps)):
+        raise ValueError(f"steps must be at least 1 and {INT32.text}, not {steps}")
 
 
 def _at_least(number: int, sizes: Sequence[int]) -> int:

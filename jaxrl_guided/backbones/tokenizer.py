@@ -101,7 +101,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
 
     if need("model") != "gpt2":
         raise BackboneError(f"{source}: tokenizer.ggml.model {need('model')!r} is not BPE ('gpt2')")
-    if need("pre") not in _SPLITTERS:
+    if need("pre") not in tuple(_SPLITTERS):  # it may be a list
         known = ", ".join(_SPLITTERS)
         raise BackboneError(f"{source}: tokenizer.ggml.pre {need('pre')!r} is not one of {known}")
     tokens, types, merges = need("tokens"), need("token_type"), need("merges")

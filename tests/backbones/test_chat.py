@@ -119,9 +119,40 @@ def test_templates_that_cannot_serve_are_refused():
         Chat(TOKENIZER, ChatTemplate("{% for m in messages %}"))
     with pytest.raises(BackboneError, match="does not keep an answer as it is"):
         Chat(TOKENIZER, ChatTemplate("{{ messages[-1].content }}"))
+    only_answers = "{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}"
+    with pytest.raises(BackboneError, match="makes nothing of a message: ''"):
+        Chat(TOKENIZER, ChatTemplate(only_answers))
+    # Something follows an answer, but nothing is told at first.
+    later = "{% if messages | length > 1 %}" + NANO_TEMPLATE.source + "{% endif %}"
+    with pytest.raises(BackboneError, match="makes nothing of a message: ''"):
+        Chat(TOKENIZER, ChatTemplate(later))
     chat = Chat(TOKENIZER, STRICT)
     with pytest.raises(BackboneError, match="one system message only"):
         chat.opening([LONG_CHAT[0], LONG_CHAT[0]])
+
+
+def test_an_answer_has_its_place():
+    """A template that leaves the prompt out must put nothing but blanks before an answer."""
+    bare = NANO_TEMPLATE.source.partition("{% if add_generation_prompt %}")[0]
+    with pytest.raises(BackboneError, match=r"no place for the assistant: .* '<bos>assistant'"):
+        Chat(TOKENIZER, ChatTemplate(bare))
+    llama2 = (
+        "{% for m in messages %}{% if m.role == 'user' %}<bos>[INST] {{ m.content }} [/INST]"
+        "{% else %} {{ m.content }}<eos>{% endif %}{% endfor %}"
+    )
+    assert Chat(TOKENIZER, ChatTemplate(llama2)).closing == EOS
+    thinking = (  # DeepSeek-R1: opens thoughts that no history keeps
+        NANO_TEMPLATE.source.replace("assistant\n{%", "assistant\n<think>{%")
+    )
+    assert Chat(TOKENIZER, ChatTemplate(thinking)).stop_ids == (EOS,)
+
+
+@pytest.mark.parametrize("name", ["bos", "eos"])
+def test_special_tokens_that_the_tokenizer_lacks_are_refused(name):
+    template = dataclasses.replace(NANO_TEMPLATE, **{name: "<|end|>"})
+    message = rf"tokenizer_config\.json: {name}_token '<\|end\|>' is no token of the tokenizer"
+    with pytest.raises(BackboneError, match=message):
+        Chat(TOKENIZER, template)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +202,58 @@ def test_templates_of_directories(tmp_path, files, expected):
         assert read_template(epath.Path(tmp_path / "again")) == expected
 
 
+def test_others_stop_where_the_chat_does(tmp_path):
+    stop_ids = Chat(TOKENIZER, NANO_TEMPLATE).stop_ids
+    write_template(epath.Path(tmp_path), NANO_TEMPLATE, stop_ids)
+    assert transformers.GenerationConfig.from_pretrained(tmp_path).eos_token_id == [EOS]
+    again = read_template(epath.Path(tmp_path))
+    assert again == dataclasses.replace(NANO_TEMPLATE, ends=(EOS,))
+    assert Chat(TOKENIZER, again).stop_ids == stop_ids
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
-def test_a_broken_file_is_named(name, tmp_path):
+@pytest.mark.parametrize(
+    "data,message",
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "holds a JSON list"),
+        (b"null", "holds a JSON NoneType"),
+        (b"\xff", "not text in UTF-8"),
+    ],
+)
+def test_a_broken_file_is_named(name, data, message, tmp_path):
     (tmp_path / "chat_template.jinja").write_text("x")
-    (tmp_path / name).write_text("{")
-    with pytest.raises(BackboneError, match=f"{name}: not valid JSON"):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(BackboneError, match=f"{name}: {message}"):
+        read_template(epath.Path(tmp_path))
+
+
+def test_a_template_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(BackboneError, match=r"chat_template\.jinja: not text in UTF-8"):
+        read_template(epath.Path(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name,entry,message",
+    [
+        ("tokenizer_config.json", {"chat_template": 5}, "chat_template must be a text, .* not 5"),
+        ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "name and a template"),
+        ("tokenizer_config.json", {"chat_template": [{"template": "x"}]}, "name and a template"),
+        ("tokenizer_config.json", {"chat_template": ["x"]}, "name and a template"),
+        ("tokenizer_config.json", {"chat_template": "\ud800"}, "name and a template"),
+        ("tokenizer_config.json", {"eos_token": 2}, "eos_token must be a text, not 2"),
+        ("tokenizer_config.json", {"bos_token": {"content": []}}, "bos_token must be a text"),
+        ("tokenizer_config.json", {"bos_token": "\ud800"}, "bos_token must be a text"),
+        ("generation_config.json", {"eos_token_id": "2"}, "eos_token_id must be an id or .* '2'"),
+        ("generation_config.json", {"eos_token_id": [2, True]}, "eos_token_id must .* not True"),
+        ("generation_config.json", {"eos_token_id": 2.0}, "eos_token_id must .* not 2.0"),
+    ],
+)
+def test_entries_of_other_types_are_named(name, entry, message, tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "x"}))
+    (tmp_path / name).write_text(json.dumps({"chat_template": "x"} | entry))
+    with pytest.raises(BackboneError, match=f"{name}: .*{message}"):
         read_template(epath.Path(tmp_path))
 
 

@@ -414,7 +414,7 @@ def test_apply_refuses_what_does_not_fit():
 @pytest.mark.parametrize(
     "change,message",
     [
-        ({"hidden_size": 0}, "hidden_size must be a positive integer, got 0"),
+        ({"hidden_size": 0}, r"hidden_size must be a positive integer below 2\*\*31, got 0"),
         ({"num_layers": -1}, "num_layers must be a positive integer"),
         ({"num_kv_heads": 3}, "num_kv_heads = 3 must divide num_heads = 4"),
         ({"head_dim": 7}, "head_dim must be even"),
@@ -465,6 +465,8 @@ def test_presets_have_the_published_number_of_parameters(name):
         "llama2_7b": 6738.4,
         "qwen2.5_0.5b": 494.0,
         "qwen2.5_1.5b": 1543.7,
+        "qwen2.5_7b": 7615.6,
+        "qwen3_4b": 4022.5,
         "qwen3_0.6b": 596.0,
         "qwen3_1.7b": 1720.6,
     }

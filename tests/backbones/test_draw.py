@@ -64,6 +64,15 @@ def test_temperature_zero_takes_the_likeliest():
     np.testing.assert_allclose(log_prob, special.log_softmax(logits, axis=1).max(1), atol=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [1e-10, 1.2e-38])
+def test_the_smallest_temperatures_take_the_likeliest(temperature):
+    """Logits divided by them are beyond float32, and their differences no number."""
+    logits = logits_of(50) + 10
+    token, log_prob = drawn(logits, np.full(50, 0.999), temperature)
+    assert np.array_equal(token, logits.argmax(1))
+    assert np.array_equal(log_prob, np.zeros(50))
+
+
 def test_rows_are_cut_as_told():
     logits = np.log(np.array([[0.4, 0.1, 0.3, 0.05, 0.15]], np.float32))
     uniform = np.linspace(0, 0.999, 2000)

@@ -190,6 +190,7 @@ def test_a_corrupt_byte_loads_or_is_a_clear_error(llama, tmp_path_factory, data)
         ({"llama__block_count": None}, "block_count is None"),
         ({"llama__embedding_length": 64}, r"is \(.*32.*\), expected \(.*64.*\)"),
         ({"llama__attention__head_count": 3}, "must divide num_heads"),
+        ({"general__architecture": [1]}, r"architecture \[1\] is not one of llama"),
         ({"llama__rope__scaling__type": "yarn"}, "scaled or partial rotary"),
         ({"llama__rope__dimension_count": 4}, "scaled or partial rotary"),
     ],

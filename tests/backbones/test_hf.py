@@ -121,9 +121,27 @@ def test_shards(checkpoint):
         hf.load_hf(checkpoint)
 
 
-def test_damaged_index(checkpoint):
-    (checkpoint / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(BackboneError, match="not a safetensors index"):
+@pytest.mark.parametrize(
+    "data,message",
+    [
+        (b"{}", "not a safetensors index"),
+        (b'{"weight_map": [1]}', "not a safetensors index"),
+        (b'{"weight_map": {"a": 5}}', "not a safetensors index"),
+        (b'{"weight_map": null}', "not a safetensors index"),
+        (b"[]", "holds a JSON list"),
+        (b"\xff", "not text in UTF-8"),
+    ],
+)
+def test_damaged_index(checkpoint, data, message):
+    (checkpoint / "model.safetensors.index.json").write_bytes(data)
+    with pytest.raises(BackboneError, match=rf"model\.safetensors\.index\.json: {message}"):
+        hf.load_hf(checkpoint)
+
+
+def test_an_index_that_names_a_directory(checkpoint):
+    index = checkpoint / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {BASE: ""}}))
+    with pytest.raises(BackboneError, match="the index names it, but there is no such file"):
         hf.load_hf(checkpoint)
 
 
@@ -136,6 +154,9 @@ def test_remote_directories_are_read_through_epath(checkpoint, monkeypatch):
 
         def exists(self):
             return self.local().exists()
+
+        def is_file(self):
+            return self.local().is_file()
 
         def read_text(self):
             return self.local().read_text()
@@ -176,9 +197,53 @@ def test_no_config(tmp_path):
         hf.load_hf(tmp_path)
 
 
-def test_damaged_config(checkpoint):
-    (checkpoint / "config.json").write_text("{")
-    with pytest.raises(BackboneError, match=r"config\.json: not valid JSON"):
+@pytest.mark.parametrize(
+    "data,message",
+    [
+        (b"{", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b"\xff\xfe", "not text in UTF-8"),
+        (b"[]", "holds a JSON list, not an object"),
+        (b"null", "holds a JSON NoneType, not an object"),
+    ],
+)
+def test_damaged_config(checkpoint, data, message):
+    (checkpoint / "config.json").write_bytes(data)
+    with pytest.raises(BackboneError, match=rf"config\.json: {message}"):
+        hf.load_hf(checkpoint)
+
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
+
+
+@pytest.mark.parametrize("name", _SIZES)
+@pytest.mark.parametrize("value", ["64", True, 64.5, 0, -4, 2**31, [4], {"a": 4}])
+def test_sizes_of_other_types(checkpoint, name, value):
+    change_config(checkpoint, **{name: value})
+    with pytest.raises(BackboneError, match=rf"config\.json: {name} must be a positive integer"):
+        hf.load_hf(checkpoint)
+
+
+def test_more_layers_than_any_decoder_has(checkpoint):
+    change_config(checkpoint, num_hidden_layers=10**9)
+    with pytest.raises(BackboneError, match=r"config\.json: num_layers must be at most 10,000"):
+        hf.load_hf(checkpoint)
+
+
+def test_weights_beyond_all_memory(checkpoint):
+    """Found before anything is read: the shapes of tensors are compared with room for them."""
+    change_config(checkpoint, hidden_size=2**31 - 1, intermediate_size=2**31 - 1)
+    with pytest.raises(BackboneError, match=r"config\.json: there is no memory for weights"):
         hf.load_hf(checkpoint)
 
 
@@ -203,6 +268,14 @@ def test_truncated_weights(checkpoint, kept):
         (lambda t: t.update({"model.extra": np.ones(1, np.float32)}), "model.extra is unknown"),
         (lambda t: t.update({BASE: t[BASE][:8]}), r"k_proj.* shape \(8, 16\).* says \(12, 16\)"),
         (lambda t: t.update({BASE: t[BASE].astype(np.int32)}), "k_proj.weight has type I32"),
+        (
+            lambda t: t.update({BASE: t[BASE] * np.nan}),
+            rf"\.safetensors: tensor {BASE} is not finite",
+        ),
+        (
+            lambda t: t.update({BASE: (t[BASE] + np.inf).astype(jnp.bfloat16)}),
+            f"tensor {BASE} is not finite",
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(checkpoint, change, message):
@@ -227,7 +300,20 @@ def test_wrong_vocabulary(checkpoint):
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope type 'yarn' is not supported"),
         ({"num_key_value_heads": 3}, "num_kv_heads = 3 must divide"),
-        ({"hidden_size": "16"}, "hidden_size must be a positive integer"),
+        ({"num_attention_heads": None}, "num_attention_heads must be a positive integer"),
+        ({"model_type": ["llama"]}, r"model_type \['llama'\] is not supported"),
+        ({"rms_norm_eps": "1e-5"}, "rms_norm_eps must be a number"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a number"),
+        ({"rope_theta": "1e4"}, "rope_theta must be a number"),
+        ({"rope_theta": 10**400}, "rope_theta must be a number"),
+        ({"rope_theta": 0}, "rope_theta must be positive"),
+        ({"rope_scaling": [1]}, r"rope_scaling must be an object {…}, got \[1\]"),
+        ({"rope_parameters": {"rope_theta": True}}, "rope_theta must be a number"),
+        ({"rope_scaling": {"type": "llama3", "factor": "8"}}, "factor must be a number"),
+        ({"layer_types": 5}, "layer_types must be a list, got 5"),
+        ({"use_sliding_window": "no"}, "use_sliding_window must be true or false, got 'no'"),
+        ({"attention_bias": 0}, "attention_bias must be true or false, got 0"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false"),
     ],
 )
 def test_unsupported_configurations(checkpoint, changes, message):

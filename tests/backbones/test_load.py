@@ -121,6 +121,30 @@ def test_truncated_files(hf_folder, gguf_folder):
         load_backbone(str(hf_folder))
 
 
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"tokenizer__chat_template": 5}, "metadata tokenizer.chat_template is no text"),
+        ({"tokenizer__ggml__pre": ["smollm"]}, r"tokenizer.ggml.pre \['smollm'\] is not one of"),
+        ({"tokenizer__ggml__eos_token_id": 99}, "eos_token_id is 99, no id of a token"),
+        ({"tokenizer__ggml__bos_token_id": "a"}, "bos_token_id is 'a', no id of a token"),
+    ],
+)
+def test_texts_of_a_gguf_file_that_do_not_fit(tmp_path, changes, message):
+    arrays = gguf_files.tensors(np.random.default_rng(0))
+    path = tmp_path / "bad.gguf"
+    gguf_files.write(path, arrays, **({"tokenizer__chat_template": "x"} | changes))
+    with pytest.raises(BackboneError, match=rf"bad\.gguf: .*{message}"):
+        load_backbone(str(path))
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"[]", b"null", b'{"model": 5}'])
+def test_a_tokenizer_file_that_is_none(hf_folder, data):
+    (hf_folder / "tokenizer.json").write_bytes(data)
+    with pytest.raises(BackboneError, match=r"tokenizer\.json: not a readable tokenizer"):
+        load_backbone(str(hf_folder))
+
+
 def test_tokenizer_larger_than_the_embedding(hf_folder):
     path = hf_folder / "tokenizer.json"
     raw = json.loads(path.read_text())

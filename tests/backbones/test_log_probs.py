@@ -8,7 +8,8 @@ from jax.extend import core as jex_core
 
 from jaxrl_guided.backbones import decoder
 from jaxrl_guided.backbones.config import BackboneConfig
-from jaxrl_guided.backbones.log_probs import CHUNK, score_tokens
+from jaxrl_guided.backbones.draw import draw
+from jaxrl_guided.backbones.log_probs import CHUNK, score_hidden, score_tokens
 from jaxrl_guided.backbones.params import init_params, unstack
 from jaxrl_guided.backbones.sampler import Request, Sampler
 from jaxrl_guided.backbones.turns import Rules, Weights
@@ -84,6 +85,28 @@ def test_padding_changes_nothing_and_unknown_ids_are_seen():
 
     np.testing.assert_allclose(loss(PARAMS, padded), loss(PARAMS, tokens), rtol=1e-6)
     assert np.isnan(loss(PARAMS, tokens.at[0, 3].set(99)))
+
+
+@pytest.mark.parametrize("temperature", [1e-10, 1.2e-38])
+def test_the_smallest_temperatures_are_scored_as_they_are_drawn(temperature):
+    """All on the likeliest token; nothing is NaN, neither scores nor gradients."""
+    tokens, _, _ = batch()
+    tokens = tokens[:1, :20]
+    positions = jnp.arange(20)[None]
+    hidden, _ = decoder.apply(CONFIG, PARAMS, decoder.embed(PARAMS, tokens), positions)
+    logits = 100 * decoder.logits(CONFIG, PARAMS, hidden)
+    params = {**PARAMS, "lm_head": {"kernel": 100 * PARAMS["lm_head"]["kernel"]}}
+    drawn, log_prob = draw(logits[0], jnp.full(20, 0.5), jnp.full(20, temperature))
+    heat = jnp.array([temperature])
+
+    def scored(hidden):
+        scores = score_hidden(CONFIG, params, hidden, drawn[None], heat)
+        return scores.log_prob.sum(), scores
+
+    gradient, scores = jax.grad(scored, has_aux=True)(hidden)
+    assert np.array_equal(scores.log_prob[0], log_prob)
+    assert np.array_equal(scores.entropy, np.zeros((1, 20)))
+    assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])

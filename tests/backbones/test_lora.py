@@ -91,7 +91,7 @@ def test_gradient_reaches_every_adapter_and_only_b_at_the_start():
 def test_peft_files_by_name_and_back(tmp_path):
     config = lora.LoraConfig(3, 6.0, ("q", "down"))
     adapters = trained(("q", "down"))
-    lora.export_peft(config, adapters, tmp_path)
+    lora.export_peft(config, adapters, tmp_path, base="models/base")
     tensors = safetensors.numpy.load_file(tmp_path / "adapter_model.safetensors")
     name = "base_model.model.model.layers.1.mlp.down_proj.lora_A.weight"
     np.testing.assert_array_equal(tensors[name], adapters["down"]["a"][1].T)
@@ -100,6 +100,7 @@ def test_peft_files_by_name_and_back(tmp_path):
     assert len(tensors) == 8
     raw = json.loads((tmp_path / "adapter_config.json").read_text())
     assert (raw["r"], raw["lora_alpha"], raw["peft_type"]) == (3, 6.0, "LORA")
+    assert raw["base_model_name_or_path"] == "models/base"
     assert raw["target_modules"] == ["q_proj", "down_proj"]
     again, read = lora.import_peft(CONFIG, tmp_path)
     assert again == config
@@ -117,13 +118,18 @@ def test_export_leaves_existing_files_untouched(tmp_path):
 @pytest.mark.parametrize(
     "change,message",
     [
+        ({"alpha_pattern": {"q_proj": 1}}, "only plain LoRA"),
+        ({"r": "3"}, r"adapter_config\.json: r must be a positive integer .* got '3'"),
+        ({"lora_alpha": "6"}, "lora_alpha must be a number .* got '6'"),
+        ({"lora_alpha": 0}, r"adapter_config\.json: lora.alpha must be positive"),
+        ({"target_modules": [["q_proj"]]}, r"target modules \[\['q_proj'\]\] are not supported"),
         ({"use_dora": True}, "only plain LoRA"),
         ({"bias": "all"}, "only plain LoRA"),
         ({"target_modules": ["lm_head"]}, "target modules \\['lm_head'\\] are not supported"),
         ({"r": 4}, "lora_A.weight is of shape \\(3, 16\\), expected \\(4, 16\\)"),
         ({"target_modules": ["q_proj", "k_proj"]}, "k_proj.lora_A.weight is missing"),
-        ({"target_modules": "all"}, "not supported"),
-        ({"r": 0}, r"adapter_config\.json: lora rank and alpha must be positive"),
+        ({"target_modules": "all"}, "must be a list of names, not 'all'"),
+        ({"r": 0}, r"adapter_config\.json: r must be a positive integer .* got 0"),
     ],
 )
 def test_import_names_what_does_not_fit(tmp_path, change, message):
@@ -144,6 +150,10 @@ def test_import_refuses_absent_truncated_and_surplus_files(tmp_path):
     with pytest.raises(BackboneError, match="truncated or corrupt"):
         lora.import_peft(CONFIG, tmp_path)
     tensors = safetensors.numpy.load(whole)
+    broken = {name: np.full_like(value, np.nan) for name, value in tensors.items()}
+    path.write_bytes(safetensors.numpy.save(broken))
+    with pytest.raises(BackboneError, match=r"adapter_model\.safetensors: tensor .* is not finite"):
+        lora.import_peft(CONFIG, tmp_path)
     path.write_bytes(safetensors.numpy.save(tensors | {"more": np.zeros(1, np.float32)}))
     with pytest.raises(BackboneError, match="unknown tensor more"):
         lora.import_peft(CONFIG, tmp_path)
@@ -155,8 +165,11 @@ def test_import_refuses_absent_truncated_and_surplus_files(tmp_path):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ((0, 1.0), "rank and alpha must be positive"),
-        ((4, 0.0), "rank and alpha must be positive"),
+        ((0, 1.0), "lora.rank must be at least 1, not 0"),
+        ((4, 0.0), "lora.alpha must be positive and finite in float32, not 0.0"),
+        ((4, 1e300), "lora.alpha must be positive and finite in float32"),
+        ((4, float("nan")), "lora.alpha must be positive and finite in float32"),
+        ((4, float("inf")), "lora.alpha must be positive and finite in float32"),
         ((4, 1.0, ()), "distinct names"),
         ((4, 1.0, ("q", "q")), "distinct names"),
         ((4, 1.0, ("w",)), "distinct names"),

@@ -95,12 +95,23 @@ def test_missing_and_truncated_files_are_named(folder, name):
         ({"num_hidden_layers": 3}, r"encoder\.layer\.2\..* is missing"),
         ({"hidden_act": "relu"}, "needs model_type 'bert' with hidden_act 'gelu'"),
         ({"num_attention_heads": None}, "num_attention_heads"),
+        ({"num_attention_heads": 3}, "num_attention_heads = 3 must divide hidden_size = 16"),
+        ({"hidden_size": "16"}, r"config\.json: .*hidden_size must be a positive integer"),
+        ({"layer_norm_eps": [1]}, r"config\.json: .*layer_norm_eps must be a number"),
     ],
 )
 def test_configuration_that_does_not_fit(folder, changes, message):
     raw = {k: v for k, v in (oracle.SIZES | changes).items() if v is not None}
     (folder / "config.json").write_text(json.dumps(raw))
     with pytest.raises(BackboneError, match=message):
+        load_minilm(folder)
+
+
+def test_numbers_that_are_not_finite(golden, folder):
+    tensors = {k.removeprefix("model/"): v for k, v in golden.items() if k.startswith("model/")}
+    name = "encoder.layer.0.output.dense.bias"
+    save_file(tensors | {name: tensors[name] * np.nan}, folder / "model.safetensors")
+    with pytest.raises(BackboneError, match=rf"model\.safetensors: tensor {name} is not finite"):
         load_minilm(folder)
 
 

@@ -293,11 +293,17 @@ def test_whole_vocabulary_cut_for_evaluation():
         (0, Request([]), "a new conversation needs at least one token"),
         (0, Request([4, 61]), "token 61 is not in 0 … 60"),
         (0, Request([-1]), "token -1 is not in 0 … 60"),
-        (0, Request([1], max_tokens=0), "max_tokens must be within 1 … 8, got 0"),
-        (0, Request([1], max_tokens=9), "max_tokens must be within 1 … 8, got 9"),
-        (0, Request([1], temperature=-1.0), "temperature must be >= 0"),
-        (0, Request([1], temperature=float("nan")), "temperature must be >= 0"),
-        (0, Request([1], seed=2**32), "seed within 0"),
+        (0, Request([1], max_tokens=0), "max_tokens must be an integer within 1 … 8, got 0"),
+        (0, Request([1], max_tokens=9), "max_tokens must be an integer within 1 … 8, got 9"),
+        (0, Request([1], max_tokens=2.5), "max_tokens must be an integer within 1 … 8, got 2.5"),
+        (0, Request([1.0, 2.7]), "slot 0: tokens must be integers, got float64"),
+        (0, Request([10**30]), "slot 0: tokens must be integers, got object"),
+        (0, Request([1], temperature=-1.0), "temperature must be 0, or positive and finite"),
+        (0, Request([1], temperature=float("nan")), "temperature must be 0, or .* not nan"),
+        (0, Request([1], temperature=float("inf")), "temperature must be 0, or .* not inf"),
+        (0, Request([1], temperature=1e-40), "temperature must be 0, or .* not 1e-40"),
+        (0, Request([1], seed=2**32), "seed must be an integer within 0 … 2\\*\\*32 - 1"),
+        (0, Request([1], seed=0.5), "seed must be an integer within 0 … .* not 0.5"),
         (0, Request([1] * 58), "58 tokens and an answer of 8 do not fit into size 64"),
     ],
 )
@@ -316,6 +322,67 @@ def test_a_slot_that_answers_takes_nothing():
         with pytest.raises(ValueError, match="slot 0 has not answered yet"):
             sampler.submit(0, Request([1]))
         sampler.run(WEIGHTS, steps=1)
+
+
+def test_one_bad_request_leaves_none_submitted():
+    sampler = Sampler(RULES, rows=4)
+    with pytest.raises(ValueError, match="slot 2: token 61"):
+        sampler.answer(WEIGHTS, {0: Request([1]), 2: Request([61]), 3: Request([1])})
+    assert not sampler.busy
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2**31, float("nan")])
+def test_steps_must_be_some(steps):
+    sampler = Sampler(RULES, rows=4)
+    with pytest.raises(ValueError, match=r"steps must be at least 1 and below 2\*\*31, not"):
+        sampler.answer(WEIGHTS, {0: Request([1])}, steps=steps)
+    assert not sampler.busy
+    sampler.submit(0, Request([1]))
+    for call in (sampler.run, sampler.begin):
+        with pytest.raises(ValueError, match="steps must be at least 1"):
+            call(WEIGHTS, steps)
+    assert len(sampler.run(WEIGHTS)[0].tokens) == 8
+
+
+def test_a_sampler_that_was_reset_is_as_new():
+    """In the middle of answers, with room that has grown, and with tokens that wait."""
+    rules = Rules(CONFIG, size=600, max_tokens=8)
+    sampler, request = Sampler(rules, rows=4), {1: Request(prompt(9, 1), seed=3)}
+    expected = sampler.answer(WEIGHTS, request)[1]
+    sampler.submit(0, Request(prompt(400, 2)))
+    sampler.run(WEIGHTS, steps=2)
+    sampler.submit(2, Request([1, 2]))
+    sampler.begin(WEIGHTS, steps=1)
+    sampler.submit(3, Request([1, 2]))
+    sampler.reset()
+    assert not sampler.busy
+    assert sampler.finish() == {}
+    programs = sampler._read._cache_size(), sampler._advance._cache_size()
+    again = sampler.answer(WEIGHTS, request)[1]  # not of the conversation before
+    assert programs == (sampler._read._cache_size(), sampler._advance._cache_size())
+    assert np.array_equal(again.tokens, expected.tokens)
+    assert np.array_equal(again.log_probs, expected.log_probs)
+
+
+@pytest.mark.parametrize(
+    "rows,options,message",
+    [
+        (10**12, {}, r"rows must be below 2\*\*31, not 1000000000000"),
+        (2, {"overlong": "trunc"}, "overlong must be one of error, truncate, not 'trunc'"),
+    ],
+)
+def test_slots_that_cannot_be_are_refused(rows, options, message):
+    with pytest.raises(ValueError, match=message):
+        Sampler(RULES, rows, **options)
+
+
+def test_slots_beyond_all_memory_are_refused(monkeypatch):
+    def exhausted(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(turns, "init_slots", exhausted)
+    with pytest.raises(ValueError, match=r"no memory for rows = 9 slots \(RESOURCE_EXHAUSTED"):
+        Sampler(RULES, rows=9)
 
 
 @pytest.mark.parametrize("rows,limits", [(0, (64, 8)), (2, (8, 8)), (2, (8, 0))])
