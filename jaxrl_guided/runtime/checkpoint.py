@@ -121,6 +121,8 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
           ValueError: a newer step exists.
           StorageError: the directory cannot be written.
         """
+        if not self._directory.is_dir():  # else orbax would write on into half a run
+            raise StorageError(f"{self._directory} was removed while the run was working")
         latest = self.latest_step()
         if latest == step:
             return

@@ -10,9 +10,10 @@ import inspect
 import json
 import math
 import re
+import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, Union
 
 from absl import flags
@@ -261,7 +262,9 @@ def meanings_of(cls: Any) -> dict[str, str]:
         names, colon, text = " ".join(entry.split()).partition(": ")
         if colon:
             text = text.removesuffix(".") + "."
-            found.update(dict.fromkeys(names.split(", "), text[:1].upper() + text[1:]))
+            if re.match("[a-z]{2}", text):  # a word; symbols stay as they are
+                text = text[0].upper() + text[1:]
+            found.update(dict.fromkeys(names.split(", "), text))
     return found
 
 
@@ -341,6 +344,12 @@ class ConfigFlags(Generic[T]):
         return from_dict(type(config), tree, f"--{self.name}")
 
 
+def _preset_in(arguments: Sequence[str], names: Sequence[str]) -> str:
+    """The preset that a command line names last, or the first one."""
+    given = re.findall(r"(?:^| )--?preset[= ](\S+)", " ".join(arguments))
+    return given[-1] if given and given[-1] in names else names[0]
+
+
 def define(
     presets: Mapping[str, T],
     name: str = "config",
@@ -374,6 +383,8 @@ def define(
         sys_argv=["", *(f"--{name}.{leaf.path}" for leaf in leaves)],
     )
     script = str(flag_values.find_module_defining_flag("preset"))
+    shown = _preset_in(sys.argv, names)  # whose values --help shows
+    values = {leaf.path: leaf.value for leaf in _leaves(type(default), presets[shown])}
     for leaf in leaves:
         flag = flag_values[f"{name}.{leaf.path}"]
         flag_values.register_key_flag_for_module(script, flag)
@@ -381,5 +392,5 @@ def define(
         flag.boolean = leaf.annotation is bool
         # The second of two lists would replace the first, which nobody means.
         flag.allow_overwrite = typing.get_origin(leaf.annotation) is not tuple
-        flag.help = f"{leaf.meaning} Default of preset {names[0]}: {leaf.value!r}.".strip()
+        flag.help = f"{leaf.meaning} Default of preset {shown}: {values.get(leaf.path)!r}.".strip()
     return ConfigFlags(presets, name, flag_values)

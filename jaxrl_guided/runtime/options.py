@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_options(options: Sequence[str], reserved: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword arguments: values are read as in Python where they can be, else as text.
+    """Keyword arguments: values are read as in Python, true and false too, else as text.
 
     Args:
       options: each `NAME=VALUE`.
@@ -28,7 +28,7 @@ def parse_options(options: Sequence[str], reserved: Mapping[str, str]) -> dict[s
         try:
             found[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError):
-            found[name] = text
+            found[name] = {"true": True, "false": False}.get(text.lower(), text)
         if isinstance(found[name], float) and not math.isfinite(found[name]):
             raise ValueError(f"options must be finite numbers, not '{option}'")
     return found

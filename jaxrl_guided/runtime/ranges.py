@@ -16,6 +16,7 @@ class Range(NamedTuple):
 
 
 COUNT = Range(lambda x: x >= 1, "at least 1")
+INT63 = Range(lambda x: x < 2**63, "below 2**63")
 INT32 = Range(lambda x: x < 2**31, "below 2**31")
 POSITIVE = Range(lambda x: _SMALLEST <= x <= _LARGEST, "positive and finite in float32")
 NOT_NEGATIVE = Range(lambda x: 0 <= x <= _LARGEST, "at least 0 and finite in float32")

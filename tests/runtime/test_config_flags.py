@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 from typing import Literal
 
 import pytest
@@ -233,6 +234,9 @@ class Documented:
       rate: of Adam: the first one,
         and the last.
       low, high: bounds `[low, high]`.
+      alpha: α; scales by α / r.
+      rank: r.
+      clip: ε below 1.
 
     Raises:
       ValueError: never.
@@ -242,6 +246,9 @@ class Documented:
     low: int = 0
     high: int = 1
     silent: str = "x"
+    alpha: float = 2.0
+    rank: int = 4
+    clip: float = 0.2
 
 
 def test_flags_say_what_the_docstring_says():
@@ -250,13 +257,35 @@ def test_flags_say_what_the_docstring_says():
     assert values["config.optimizer.lr"].help == "Default of preset only: 0.0003."
     values = flags.FlagValues()
     config_lib.define({"only": Documented()}, flag_values=values)
-    helps = {name: values[f"config.{name}"].help for name in ("rate", "low", "high", "silent")}
+    helps = {f.name: values[f"config.{f.name}"].help for f in dataclasses.fields(Documented)}
     assert helps == {
         "rate": "Of Adam: the first one, and the last. Default of preset only: 0.5.",
         "low": "Bounds `[low, high]`. Default of preset only: 0.",
         "high": "Bounds `[low, high]`. Default of preset only: 1.",
         "silent": "Default of preset only: 'x'.",
+        # Symbols are no words that begin a sentence.
+        "alpha": "α; scales by α / r. Default of preset only: 2.0.",
+        "rank": "r. Default of preset only: 4.",
+        "clip": "ε below 1. Default of preset only: 0.2.",
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ("", "smoke: 10"),
+        ("--help --preset=full", "full: 1000"),
+        ("--preset full --help", "full: 1000"),
+        ("--preset=smoke -preset=full", "full: 1000"),
+        ("--preset=huge", "smoke: 10"),
+        ("--config.preset=full", "smoke: 10"),
+    ],
+)
+def test_help_shows_the_values_of_the_preset_that_is_named(monkeypatch, arguments, shown):
+    monkeypatch.setattr(sys, "argv", ["program", *arguments.split()])
+    values = flags.FlagValues()
+    config_lib.define(PRESETS, flag_values=values)
+    assert values["config.optimizer.steps"].help == f"Default of preset {shown}."
 
 
 def test_a_list_is_given_once():

@@ -48,8 +48,8 @@ class HostConfig:
 
 
 def _check(option: str, names: Sequence[str], known: Any) -> None:
-    wrong = isinstance(names, str) or not names or len(set(names)) < len(names)
-    if wrong or not set(names) <= set(known):
+    texts = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    if not texts or not names or len(set(names)) < len(names) or not set(names) <= set(known):
         raise ValueError(
             f"{option} must be a list of different names out of {', '.join(known)}, not {names!r}"
         )

@@ -1,62 +1,199 @@
-"""Text tasks by name: `make_text_task("route")`, `make_text_task("minihack/Room-5x5")`."""
+"""Text tasks by name: `make_text_task("route")`, `make_text_task("minihack/Room-5x5")`.
 
+One's own task is `MODULE:NAME`: the module is imported, and has registered the name or has a class
+or function of that name, which makes the task.
+"""
+
+import dataclasses
 import difflib
 import functools
+import importlib
 import inspect
-from collections.abc import Callable, Sequence
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
 from jaxrl_guided.envs.text.task import Demonstrator, TextTask
 
 
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    make: Callable[..., TextTask]
+    demonstrator: Callable[[], Demonstrator] | None
+
+
+def _make_minihack(task: str) -> Callable[..., TextTask]:
+    from jaxrl_guided.envs.minihack.text_task import MiniHackText
+
+    return functools.partial(MiniHackText, task)
+
+
+def _room_player() -> Demonstrator:
+    from jaxrl_guided.envs.minihack.room_player import SEARCH, RoomPlayer
+
+    return RoomPlayer(SEARCH)
+
+
+_TASKS: dict[str, _Task] = {"route": _Task(Route, RouteDemonstrator)}
+
+
+def register_text_task(
+    name: str,
+    make: Callable[..., TextTask],
+    demonstrator: Callable[[], Demonstrator] | None = None,
+) -> None:
+    """Adds a task.
+
+    Args:
+      name: by which it is found; behind `MODULE:` where the module that registers it was not
+        imported yet.
+      make: a class or function, `(**options) -> TextTask`.
+      demonstrator: plays it for others to imitate; None: nobody does.
+
+    Raises:
+      ValueError: there is a task of that name, or it has a colon.
+    """
+    if name in text_task_names():
+        raise ValueError(f"task: '{name}' is already registered")
+    if ":" in name or not name:
+        raise ValueError(f"task: a name must be a text without a colon, not '{name}'")
+    _TASKS[name] = _Task(make, demonstrator)
+
+
 def text_task_names() -> Sequence[str]:
     """All names that `make_text_task` knows."""
-    from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
-
-    return ("route", *(f"minihack/{name}" for name in MAX_STEPS))
+    return (*_TASKS, *(f"minihack/{name}" for name in MAX_STEPS))
 
 
-def make_text_task(name: str, **options: Any) -> TextTask:
+def make_text_task(name: str, /, **options: Any) -> TextTask:
     """One task in text.
 
     Args:
-      name: one of `text_task_names()`.
-      **options: those of `Route` or `MiniHackText`.
+      name: one of `text_task_names()`, or `MODULE:NAME`.
+      **options: those of the task, as of `MiniHackText`; texts, numbers and booleans are checked
+        against the annotations of what makes it.
 
     Raises:
-      ValueError: unknown name, or an option out of range.
-      TypeError: an option that the task does not have.
+      ValueError: unknown name, a module that cannot be imported, an option out of range, or what
+        was made is no `TextTask`.
+      TypeError: an option that the task does not have, or of another type.
     """
-    if name not in text_task_names():
-        close = difflib.get_close_matches(name, text_task_names(), 1)
-        hint = f"did you mean {close[0]}?" if close else "choose route or minihack/…"
-        raise ValueError(f"task: unknown '{name}'; {hint}")
-    family, _, task = name.partition("/")
-    if family == "route":
-        return _made(name, Route, options)
-    from jaxrl_guided.envs.minihack.text_task import MiniHackText
-
-    return _made(name, functools.partial(MiniHackText, task), options)
-
-
-def _made(name: str, factory: Callable[..., TextTask], options: dict[str, Any]) -> TextTask:
-    there = [option for option in inspect.signature(factory).parameters if option != "task"]
-    if unknown := sorted(set(options) - set(there)):
-        has = f"it has {', '.join(there)}" if there else "it has none"
-        raise TypeError(f"{name} has no option {', '.join(unknown)}; {has}")
-    return factory(**options)
+    task = _find(name)
+    _check_options(name, task.make, options)
+    made = task.make(**options)
+    methods, counts = ("reset", "step", "close"), ("max_turns", "instances")
+    lacking = [part for part in methods if not _has_method(made, part)]
+    lacking += [part for part in counts if not _is_count(getattr(made, part, None))]
+    if lacking:
+        raise ValueError(
+            f"task '{name}' must have the methods reset, step and close and the numbers max_turns "
+            f"and instances, from 1 on; see TextTask. What lacks: {', '.join(lacking)}"
+        )
+    return made
 
 
 def make_demonstrator(name: str) -> Demonstrator:
     """Who plays a task for others to imitate.
 
+    Of a class or function that is found as `MODULE:NAME`, its attribute `demonstrator` makes one.
+
     Raises:
-      ValueError: nobody plays it.
+      ValueError: nobody plays it, what was made is no `Demonstrator`, or unknown name.
     """
-    if name not in _DEMONSTRATORS:
-        raise ValueError(f"task: nobody demonstrates '{name}'; only {', '.join(_DEMONSTRATORS)}")
-    return _DEMONSTRATORS[name]()
+    make = _find(name).demonstrator
+    if make is None:
+        raise ValueError(
+            f"task: nobody demonstrates '{name}', only route, minihack/Room-…, what is registered "
+            "with a demonstrator, and MODULE:NAME with an attribute demonstrator"
+        )
+    made = make()
+    if lacking := [part for part in ("reset", "answer") if not _has_method(made, part)]:
+        raise ValueError(
+            f"the demonstrator of task '{name}' must have the methods reset and answer; see "
+            f"Demonstrator. What lacks: {', '.join(lacking)}"
+        )
+    return made
 
 
-_DEMONSTRATORS: dict[str, Callable[[], Demonstrator]] = {"route": RouteDemonstrator}
+def _find(name: str) -> _Task:
+    module, _, key = name.rpartition(":")
+    own = vars(_import(module, name)) if module else {}
+    if key in _TASKS:
+        return _TASKS[key]
+    family, _, level = key.partition("/")
+    if family == "minihack" and level in MAX_STEPS:
+        player = _room_player if level.startswith("Room-") else None
+        return _Task(_make_minihack(level), player)
+    if callable(make := own.get(key)):
+        return _Task(make, getattr(make, "demonstrator", None))
+    raise ValueError(f"task: unknown '{name}'; {_advice(module, key, own)}")
+
+
+def _import(module: str, name: str) -> types.ModuleType:
+    """The module in the task's name; raises ValueError if it fails, whatever it raises."""
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise ValueError(
+            f"task: '{name}' needs the module '{module}': {type(error).__name__}: {error}"
+        ) from error
+
+
+def _advice(module: str, key: str, own: Mapping[str, Any]) -> str:
+    """What might have been meant."""
+    makers = [own_name for own_name, value in own.items() if callable(value)]
+    if close := difflib.get_close_matches(key, makers, 1):
+        return f"did you mean {module}:{close[0]}?"
+    if close := difflib.get_close_matches(key, text_task_names(), 1):
+        return f"did you mean {close[0]}?"
+    if module:
+        return f"module '{module}' registers no such task and has no such class or function"
+    return f"choose {', '.join(_TASKS)}, minihack/… or MODULE:NAME for one of your own"
+
+
+def _has_method(made: Any, name: str) -> bool:
+    return callable(getattr(made, name, None))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _check_options(name: str, make: Callable[..., TextTask], options: Mapping[str, Any]) -> None:
+    """Raises TypeError for options that there are not, or of another type than they are said."""
+    given = make.args if isinstance(make, functools.partial) else ()
+    parameters = [*inspect.signature(getattr(make, "func", make)).parameters.values()]
+    taken = {p.name: p for p in parameters[len(given) :]}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    if unknown := sorted(set(options) - set(taken)):
+        has = f"it has {', '.join(taken)}" if taken else "it has none"
+        raise TypeError(f"{name} has no option {', '.join(unknown)}; {has}")
+    for option, value in options.items():
+        kinds = _kinds(taken[option].annotation)
+        if kinds and not any(_fits(kind, value) for kind in kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{option} of {name} must be of type {wanted}, not {value!r}")
+
+
+_PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "None": types.NoneType}
+
+
+def _kinds(annotation: Any) -> list[type]:
+    """The plain types that an annotation allows; none where it says more than that."""
+    parts: Sequence[Any] = (annotation,)
+    if isinstance(annotation, str):  # under `from __future__ import annotations`
+        parts = [_PLAIN.get(part.strip()) for part in annotation.split("|")]
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        parts = typing.get_args(annotation)
+    plain = [part for part in parts if part in _PLAIN.values()]
+    return plain if len(plain) == len(parts) else []
+
+
+def _fits(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)

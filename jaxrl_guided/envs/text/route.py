@@ -16,7 +16,7 @@ SYSTEM = "At each crossing answer go DIRECTION as the route says"
 _STRIDE = 10_125
 """Odd, so that seeds are different routes; .618 of their number, which spreads any range."""
 
-_ACTION = re.compile(rf"\bgo ({'|'.join(DIRECTIONS)})\b", re.IGNORECASE)
+_ACTION = re.compile(rf"\bgo ({'|'.join(DIRECTIONS)})\b", re.IGNORECASE | re.ASCII)
 
 
 def route_of(seed: int) -> tuple[str, ...]:

@@ -190,6 +190,8 @@ def test_a_key_opens_the_door(make):
         ({"observe": "stats"}, "not 'stats'"),
         ({"observe": ("stats", "stats")}, "observe must be"),
         ({"observe": ("pixels",)}, "observe must be"),
+        ({"actions": 3}, "pickup, search, not 3"),
+        ({"actions": [["north"]]}, "pickup, search, not [['north']]"),
         ({"actions": ()}, "actions must be a list of different names out of north, east"),
         ({"actions": ("jump",)}, "not ('jump',)"),
         ({"reward": "dense"}, "reward must be 'sparse' or 'minihack', not 'dense'"),

@@ -77,5 +77,5 @@ def test_tasks_are_found_by_name():
         make_text_task("root")
     with pytest.raises(TypeError, match="route has no option size; it has none"):
         make_text_task("route", size=3)
-    with pytest.raises(ValueError, match="nobody demonstrates 'minihack/Room-5x5'"):
-        make_demonstrator("minihack/Room-5x5")
+    with pytest.raises(ValueError, match="nobody demonstrates 'minihack/River'"):
+        make_demonstrator("minihack/River")
