@@ -1,14 +1,18 @@
 """Trains a language model on a task in text: imitation, then GRPO on its own episodes.
 
     python -m experiments.train_llm --preset=nano --run_dir=runs/route
-    python -m experiments.train_llm --preset=smollm2 --config.task=minihack/Room-Random-5x5
+    python -m experiments.train_llm --preset=smollm2 --config.task=minihack/Room-Ultimate-5x5
+    python -m experiments.train_llm --preset=nano --config.task=my_tasks:Corridor
 
 `nano` is a decoder of random weights with a tokenizer of its own, on a task that needs memory;
-`smollm2` trains adapters on SmolLM2-135M-Instruct. The run directory gets configuration, metrics,
-checkpoints, the final model (a Hugging Face directory, or PEFT's files of the adapters), a curve
-and a summary. A run that was stopped goes on with the same command and `--run_dir`. The grid
-`language` calls it with `--cell` and `--result`.
+`smollm2` trains adapters on SmolLM2-135M-Instruct, in MiniHack's rooms. `my_tasks:Corridor` is a
+class of one's own in `my_tasks.py`, see `envs.text.task.TextTask`. The run directory gets
+configuration, metrics, checkpoints, judged episodes, the final model (a Hugging Face directory, or
+PEFT's files of the adapters), a curve and a summary. A run that was stopped goes on with the same
+command and `--run_dir`. The grid `language` calls it with `--cell` and `--result`.
 """
+
+import contextlib
 
 from absl import flags
 
@@ -32,9 +36,12 @@ def run() -> None:
     from jaxrl_guided.learners.language.preparation import prepare
     from jaxrl_guided.learners.language.run_config import LanguageRunConfig
     from jaxrl_guided.learners.language.table import run_cell
+    from jaxrl_guided.learners.language.training import LanguageRun
     from jaxrl_guided.runtime import errors, rundir, signals
 
     if cell := cell_flags.read(LanguageRunConfig, _CONFIG):
+        if (_FSDP.value, _TENSOR.value) != (1, 1):
+            raise errors.UserError("a --cell runs on one device; leave out --fsdp and --tensor")
         settings, path = cell
         print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
         return
@@ -43,10 +50,15 @@ def run() -> None:
         mesh = make_model_mesh(_FSDP.value, _TENSOR.value)
     with signals.catch_signals() as stop:
         job = prepare(settings)
-        name = settings.task.replace("/", "-")
-        with rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir:
+        with errors.validation():
             # One device has layouts of weights of its own, which are faster.
-            result = run_language(job, run_dir, stop, mesh if mesh.size > 1 else None)
+            work = LanguageRun(job, mesh if mesh.size > 1 else None)
+        name = settings.task.replace("/", "-")
+        with (
+            contextlib.closing(work),
+            rundir.open_run(app.RUN_DIR.value, name, settings) as run_dir,
+        ):
+            result = run_language(work, run_dir, stop)
     print(summary_text(settings, result))
     print(f"results in {run_dir.home}")
 

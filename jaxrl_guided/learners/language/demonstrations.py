@@ -38,7 +38,7 @@ def demonstrate(task: TextTask, player: Demonstrator, seeds: Iterable[int]) -> l
 
 def _episode(task: TextTask, player: Demonstrator, seed: int) -> Demonstration:
     opening = task.reset(seed)
-    player.reset(seed)
+    player.reset(_seed_of_player(seed))
     shown, turns = opening.observation, list[tuple[str, Message | None]]()
     reply = Reply(shown)
     for turn in range(task.max_turns):
@@ -51,6 +51,11 @@ def _episode(task: TextTask, player: Demonstrator, seed: int) -> Demonstration:
             break
     messages = first_messages(opening.system, opening.observation)
     return Demonstration(messages, turns, reply.success)
+
+
+def _seed_of_player(seed: int) -> int:
+    """Another seed: with the task's own a player might draw what the task has drawn."""
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 
 def encode(chat: Chat, tokenizer: Tokenizer, shown: Demonstration) -> Sample:

@@ -1,21 +1,24 @@
 """A run from its start or last checkpoint to its end: metrics, checkpoints, model, summary."""
 
+import dataclasses
+import json
+import math
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jax.sharding import Mesh
 
-from jaxrl_guided.backbones.chat import write_template
-from jaxrl_guided.backbones.hf import export_hf
-from jaxrl_guided.backbones.lora import export_peft
+from jaxrl_guided.learners.language.export import save_model
 from jaxrl_guided.learners.language.learner import LanguageState
 from jaxrl_guided.learners.language.preparation import LanguageJob
+from jaxrl_guided.learners.language.rollouts import Episode, Watch, outcomes_of
 from jaxrl_guided.learners.language.run_config import LanguageRunConfig
 from jaxrl_guided.learners.language.training import LanguageRun
 from jaxrl_guided.runtime.checkpoint import Checkpointer
-from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.files import write_text
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.plots import learning_curves
@@ -26,18 +29,25 @@ from jaxrl_guided.runtime.signals import StopFlag, Stopped
 MODEL = "model"
 """Directory of the final model within a run."""
 
+EPISODES = "episodes"
+"""Directory of judged episodes within a run, a file of JSON lines for each point of the curve."""
+
 _SAVE_SECONDS = 60.0
-_SHOWN = ("success", "loss")
+_WRITTEN = 8
+_MOST_SKIPPED = 3
+_UNREAD = (
+    "warning: no answer of this round did anything in the task, and while all returns are equal "
+    "nothing is learned: the model needs a warm-up (warm_up.updates)"
+)
+_SHOWN = ("success", "reward", "unread", "entropy")
 _JUDGED = ("success", "success_greedy")
 
 
-def run_language(
-    job: LanguageJob, run: RunDir, stop: StopFlag, mesh: Mesh | None = None
-) -> dict[str, Any]:
+def run_language(work: LanguageRun, run: RunDir, stop: StopFlag) -> dict[str, Any]:
     """Trains, judges, and writes all that a run directory holds.
 
     Args:
-      mesh: see `LanguageRun`.
+      work: prepared; the directory belongs to its configuration.
 
     Returns:
       JSON data: the `curve` (rounds of policy gradients and the success after them, sampled and
@@ -45,68 +55,158 @@ def run_language(
       (success of what was imitated, or None), `episodes` played for learning, `minutes`.
 
     Raises:
-      UserError: micro-batches or slots do not divide among the devices.
+      UserError: the directory's run began with another backbone.
+      FloatingPointError: the run has diverged.
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
-    with validation():
-        work = LanguageRun(job, mesh)
-    try:
-        with Checkpointer(run.checkpoints, run.config) as checkpoints:
-            state, curve, seconds = _train(work, run, checkpoints, stop)
-    finally:
-        work.close()
+    with Checkpointer(run.checkpoints, run.config) as checkpoints:
+        course = _resumed(work, run, checkpoints)
+        _train(work, run, checkpoints, course, stop)
+    job, curve = work.job, course.curve
     result = {
         "curve": curve,
         "final": {name: curve[name][-1] for name in _JUDGED},
         "demonstrator": job.demonstrated,
         "episodes": job.config.improve.steps * job.config.improve.episodes,
-        "minutes": round(seconds / 60, 2),
+        "minutes": round(course.seconds / 60, 2),
     }
-    _save_model(job, state, run)
+    lora = job.config.lora if job.config.finetune == "lora" else None
+    save_model(
+        job.backbone,
+        course.state.trained,
+        run.path / MODEL,
+        lora,
+        job.config.backbone,
+        job.chat.stop_ids,
+    )
     run.write_summary(result, summary_text(job.config, result))
     _draw(job, curve, run)
     return result
 
 
+@dataclasses.dataclass
+class _Course:
+    """Where a run stands: its state after `done` rounds, its curve, the seconds that it took."""
+
+    state: LanguageState
+    done: int
+    curve: dict[str, list[float]]
+    seconds: float
+    skipped: int = 0  # rounds in a row that have changed nothing
+    clock: float = dataclasses.field(default_factory=time.monotonic)  # when seconds were counted
+
+    def save(self, checkpoints: Checkpointer, origin: Mapping[str, str]) -> None:
+        now = time.monotonic()
+        self.seconds, self.clock = self.seconds + now - self.clock, now
+        meta = {"curve": self.curve, "seconds": self.seconds, "origin": dict(origin)}
+        checkpoints.save(self.done, self.state, meta)
+
+
+def _resumed(work: LanguageRun, run: RunDir, checkpoints: Checkpointer) -> _Course:
+    """From the last checkpoint, or the start."""
+    state = work.init()
+    if not (saved := checkpoints.latest_step()):
+        return _Course(state, 0, {"rounds": [], **{name: [] for name in _JUDGED}}, 0.0)
+    theirs, ours = checkpoints.stamp()["meta"]["origin"], work.job.origin
+    if changed := [part for part in ours if theirs[part] != ours[part]]:
+        raise UserError(
+            f"--run_dir={run.home} began with another backbone: {' and '.join(changed)} of "
+            f"{work.job.config.backbone} have changed; bring back the old files or name another "
+            "directory"
+        )
+    state, meta = checkpoints.restore(state)
+    task = work.job.config.task
+    print(f"{task}: goes on from round {saved:,} of {work.rounds:,}", file=sys.stderr)
+    return _Course(state, saved, meta["curve"], meta["seconds"])
+
+
 def _train(
-    work: LanguageRun, run: RunDir, checkpoints: Checkpointer, stop: StopFlag
-) -> tuple[LanguageState, dict[str, list[float]], float]:
-    config = work.job.config
-    state, done, before = work.init(), 0, 0.0
-    curve: dict[str, list[float]] = {"rounds": [], **{name: [] for name in _JUDGED}}
-    if saved := checkpoints.latest_step():
-        state, meta = checkpoints.restore(state)
-        done, curve, before = saved, meta["curve"], meta["seconds"]
-        print(f"{config.task}: goes on from round {done:,} of {work.rounds:,}", file=sys.stderr)
-    begun = last = time.monotonic()
+    work: LanguageRun, run: RunDir, checkpoints: Checkpointer, course: _Course, stop: StopFlag
+) -> None:
+    """Goes on to the end, with checkpoints on the way."""
+    first, origin, warned = course.done, work.job.origin, False
     with (
-        MetricsWriter(run.path, resume_step=done if done else -1) as metrics,
-        ProgressBar(config.task, work.rounds, done, unit="rounds") as bar,
+        MetricsWriter(run.path, resume_step=first or -1) as metrics,
+        ProgressBar(work.job.config.task, work.rounds, first, unit="rounds") as bar,
     ):
-        while True:
-            improved = done - config.warm_up.updates
-            at_point = improved >= 0 and improved % config.judge.every == 0
-            if (at_point or done == work.rounds) and improved not in curve["rounds"]:
-                judged = work.judge(state)
-                curve["rounds"].append(improved)
-                for name in _JUDGED:
-                    curve[name].append(judged[name])
-                metrics.write(done, {f"judged_{name}": value for name, value in judged.items()})
-            over = stop.requested or done == work.rounds
-            if done and (over or time.monotonic() - last > _SAVE_SECONDS):
-                metrics.flush()
-                meta = {"curve": curve, "seconds": before + time.monotonic() - begun}
-                checkpoints.save(done, state, meta)
-                last = time.monotonic()
-            if over:
-                break
-            state, numbers = work.round(done, state)
-            done += 1
-            metrics.write(done, numbers)
-            bar.update(done, **{name: numbers[name] for name in _SHOWN if name in numbers})
-    if done < work.rounds:
-        raise Stopped(f"the same command goes on with --run_dir={run.home}")
-    return state, curve, before + time.monotonic() - begun
+
+        def watch(ended: int, of: int) -> None:
+            if stop.requested:
+                raise Stopped
+            if 0 < ended < of:
+                bar.update(course.done, episodes=ended, of=of)
+
+        try:
+            while True:
+                _judge(work, run, course, metrics, watch)
+                if course.done >= work.rounds:
+                    break
+                if stop.requested:
+                    raise Stopped
+                if course.done and time.monotonic() - course.clock > _SAVE_SECONDS:
+                    course.save(checkpoints, origin)
+                course.state, numbers = work.round(course.done, course.state, watch)
+                course.done += 1
+                metrics.write(course.done, numbers)
+                _check_finite(course, numbers)
+                if numbers.get("unread") == 1 and not warned:
+                    warned = True
+                    print(_UNREAD, file=sys.stderr)
+                bar.update(course.done, **{n: numbers[n] for n in _SHOWN if n in numbers})
+        except Stopped:
+            if course.done:
+                course.save(checkpoints, origin)
+            raise Stopped(f"the same command goes on with --run_dir={run.home}") from None
+        if course.done > first:
+            course.save(checkpoints, origin)
+
+
+def _judge(
+    work: LanguageRun, run: RunDir, course: _Course, metrics: MetricsWriter, watch: Watch
+) -> None:
+    """A point of the curve, if it is time for one and it is not there yet."""
+    config, curve = work.job.config, course.curve
+    improved = course.done - config.warm_up.updates
+    at_point = improved >= 0 and improved % config.judge.every == 0
+    if not (at_point or course.done >= work.rounds) or improved in curve["rounds"]:
+        return
+    judged = work.judge(course.state, watch)
+    curve["rounds"].append(improved)
+    for name in _JUDGED:
+        curve[name].append(outcomes_of(judged[name]).success)
+    numbers = {f"judged_{name}": curve[name][-1] for name in _JUDGED}
+    metrics.write(course.done, numbers)
+    (run.path / EPISODES).mkdir(exist_ok=True)
+    lines = [
+        json.dumps({"step": course.done, "judged": name, **as_record(episode)}, ensure_ascii=False)
+        for name in _JUDGED
+        for episode in judged[name][:_WRITTEN]
+    ]
+    write_text(run.path / EPISODES / f"{course.done:06}.jsonl", "".join(f"{x}\n" for x in lines))
+
+
+def as_record(episode: Episode) -> dict[str, Any]:
+    """An episode as JSON data for people to read."""
+    return {
+        "seed": episode.start.seed,
+        "description": episode.description,
+        "success": episode.success,
+        "rewards": dict(episode.rewards),
+        "turns": episode.turns,
+        "unread": episode.unread,
+        "end": episode.end,
+        "messages": [{"role": role, "content": text} for role, text in episode.messages],
+    }
+
+
+def _check_finite(course: _Course, numbers: Mapping[str, float]) -> None:
+    """An odd batch whose gradient is not finite changes nothing; several in a row are no chance."""
+    course.skipped = course.skipped + 1 if numbers["skipped"] == 1 else 0
+    if not math.isfinite(numbers["loss"]) or course.skipped == _MOST_SKIPPED:
+        raise FloatingPointError(
+            f"at round {course.done:,} the loss is {numbers['loss']:g} and no gradient of the last "
+            f"{course.skipped} rounds was finite; a smaller learning rate may help"
+        )
 
 
 def _draw(job: LanguageJob, curve: dict[str, list[float]], run: RunDir) -> None:
@@ -120,20 +220,6 @@ def _draw(job: LanguageJob, curve: dict[str, list[float]], run: RunDir) -> None:
     learning_curves(lines, path, job.config.task, "success", xlabel, levels=floor)
 
 
-def _save_model(job: LanguageJob, state: LanguageState, run: RunDir) -> None:
-    """A Hugging Face directory that `load_backbone` reads, or PEFT's files of the adapters."""
-    root = run.path / MODEL
-    if root.exists():
-        root.rmtree()
-    if job.config.finetune == "lora":
-        export_peft(job.config.lora, state.trained, root)
-        return
-    export_hf(job.backbone.config, state.trained, root)
-    job.backbone.tokenizer.backend.save(str(root / "tokenizer.json"))
-    assert job.backbone.template is not None  # else there were no chat
-    write_template(root, job.backbone.template)
-
-
 def summary_text(config: LanguageRunConfig, result: dict[str, Any]) -> str:
     """The result as Markdown."""
     curve, each = result["curve"], config.improve.episodes
@@ -143,7 +229,9 @@ def summary_text(config: LanguageRunConfig, result: dict[str, Any]) -> str:
             curve["rounds"], curve["success"], curve["success_greedy"], strict=True
         )
     ]
-    table = markdown_table(["rounds", "episodes", "success, sampled", "success, greedy"], rows)
+    table = markdown_table(
+        ["steps of policy gradients", "episodes", "success, sampled", "success, greedy"], rows
+    )
     shown = result["demonstrator"]
     imitated = (
         "" if shown is None else f" Round 0 follows imitation of a player with {100 * shown:.1f} %."

@@ -29,7 +29,7 @@ from jaxrl_guided.learners.language.objectives import (
     Objective,
     token_losses,
 )
-from jaxrl_guided.runtime.ranges import POSITIVE, check, check_choice
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, check, check_choice
 
 T = TypeVar("T")
 
@@ -78,11 +78,8 @@ class LanguageLearnerConfig:
                 f"{self.fixed_length} with {self.aggregation}"
             )
         check(self, POSITIVE, "learning_rate", "max_grad_norm")
-        if not self.weight_decay >= 0 or self.micro_batch < 1:
-            raise ValueError(
-                "weight_decay must not be negative and micro_batch at least 1, got "
-                f"{self.weight_decay} and {self.micro_batch}"
-            )
+        check(self, NOT_NEGATIVE, "weight_decay")
+        check(self, COUNT, "micro_batch")
         if not self.lengths or min(self.lengths) < 2 or list(self.lengths) != sorted(self.lengths):
             raise ValueError(f"lengths must be ascending numbers from 2 on, got {self.lengths}")
         if isinstance(self.objective, CISPOConfig) and self.aggregation != "token_mean":

@@ -12,7 +12,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrl_guided.learners.language.batches import MicroBatch
-from jaxrl_guided.runtime.ranges import check_choice
+from jaxrl_guided.runtime.ranges import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    Range,
+    check,
+    check_choice,
+)
 
 Ratio = Literal["token", "sequence"]
 RATIOS = get_args(Ratio)
@@ -20,6 +27,7 @@ RATIOS = get_args(Ratio)
 Metrics = dict[str, jax.Array]
 
 
+_BETWEEN = Range(lambda x: 0 < x < 1, "between 0 and 1")
 _FAR = 20.0
 """Differences of log-probabilities are cut here: beyond, an exponential says nothing more, and one
 that is infinite makes a gradient of nothing but NaN."""
@@ -48,16 +56,9 @@ class GRPOConfig:
 
     def __post_init__(self) -> None:
         check_choice(self, "ratio", RATIOS)
-        if not 0 < self.clip_low < 1 or not self.clip_high > 0:
-            raise ValueError(
-                "clip_low must be between 0 and 1 and clip_high positive, got "
-                f"{self.clip_low} and {self.clip_high}"
-            )
-        if not self.max_importance > 0 or not self.kl_weight >= 0:
-            raise ValueError(
-                "max_importance must be positive and kl_weight not negative, got "
-                f"{self.max_importance} and {self.kl_weight}"
-            )
+        check(self, _BETWEEN, "clip_low")
+        check(self, POSITIVE, "clip_high", "max_importance")
+        check(self, NOT_NEGATIVE, "kl_weight")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +78,8 @@ class CISPOConfig:
     clip_high: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip_low <= 1 or not self.clip_high > 0:
-            raise ValueError(
-                "clip_low must be in (0, 1] and clip_high positive, got "
-                f"{self.clip_low} and {self.clip_high}"
-            )
+        check(self, POSITIVE_SHARE, "clip_low")
+        check(self, POSITIVE, "clip_high")
 
 
 @dataclasses.dataclass(frozen=True)

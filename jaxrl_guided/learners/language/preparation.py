@@ -2,11 +2,16 @@
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat, first_messages
+from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import train_tokenizer
@@ -14,7 +19,12 @@ from jaxrl_guided.envs.text.registry import make_demonstrator, make_text_task
 from jaxrl_guided.envs.text.task import TextTask
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, demonstrate, encode
-from jaxrl_guided.learners.language.run_config import SCRATCH, LanguageRunConfig
+from jaxrl_guided.learners.language.run_config import (
+    SCRATCH,
+    LanguageRunConfig,
+    ScratchConfig,
+)
+from jaxrl_guided.runtime.checkpoint import content_hash
 from jaxrl_guided.runtime.errors import UserError, validation
 from jaxrl_guided.runtime.options import parse_options
 
@@ -63,6 +73,18 @@ class LanguageJob:
     samples: list[Sample]
     demonstrated: float | None
 
+    @functools.cached_property
+    def origin(self) -> Mapping[str, str]:
+        """Hashes of what the run began with, by part: a resumed run must begin with the same."""
+        backbone = self.backbone
+        assert backbone.template is not None  # else there were no chat
+        texts = {
+            "tokenizer": backbone.tokenizer.backend.to_str(),
+            "template": backbone.template.source,
+        }
+        hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+        return {"weights": content_hash(backbone.params), **hashes}
+
     def make_task(self) -> TextTask:
         """One more task."""
         return make_text_task(self.config.task, **parse_options(self.config.options, {}))
@@ -87,12 +109,8 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
             if config.warm_up.updates:
                 player = make_demonstrator(config.task)
                 shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
-            backbone = _backbone(config, shown)
-            if backbone.template is None:
-                raise UserError(
-                    f"backbone {config.backbone} has no chat template (chat_template.jinja, or "
-                    "chat_template in tokenizer_config.json): take an instruct model or add one"
-                )
+            backbone = make_backbone(config, shown, config.seed)
+            assert backbone.template is not None  # it was asked for
             chat = Chat(backbone.tokenizer, backbone.template)
             samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
             _check_lengths(config, chat, task, samples, seeds)
@@ -101,6 +119,11 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
 
 
 def _check_seeds(config: LanguageRunConfig, seeds: Seeds) -> None:
+    if not seeds.judged:
+        raise UserError(
+            f"task {config.task} must have at least 8 instances, an eighth of which is kept for "
+            f"evaluation; it has {seeds.played.stop}"
+        )
     for name, wanted, there in (
         ("judge.episodes", config.judge.episodes, len(seeds.judged)),
         ("warm_up.episodes", config.warm_up.episodes, len(seeds.shown)),
@@ -109,18 +132,43 @@ def _check_seeds(config: LanguageRunConfig, seeds: Seeds) -> None:
             raise UserError(f"{name} must be at most {there} with task {config.task}, not {wanted}")
 
 
-def _backbone(config: LanguageRunConfig, shown: list[Demonstration]) -> Backbone:
-    """The one that was named, or random weights and words learned from demonstrations."""
-    if config.backbone != SCRATCH:
-        fixed = config.finetune == "lora"  # what is trained stays in float32
-        dtype = jnp.dtype(config.dtype if fixed else "float32")
-        return load_backbone(config.backbone, config.num_layers, dtype)
-    texts = [text for episode in shown for text in episode.texts]
-    roles = "system\nuser\nassistant\ntool\n"  # the template's own words
-    tokenizer = train_tokenizer([*texts, roles], config.scratch.vocab_size)
-    shape = config.scratch.backbone(tokenizer.vocab_size)
-    params = init_params(shape, config.seed, _INIT_STD)
-    return Backbone(shape, params, tokenizer, NANO_TEMPLATE)
+class BackboneChoice(Protocol):
+    """The part of a configuration that says which model it is; see `LanguageRunConfig`."""
+
+    @property
+    def backbone(self) -> str: ...
+    @property
+    def scratch(self) -> ScratchConfig: ...
+    @property
+    def num_layers(self) -> int | None: ...
+    @property
+    def finetune(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def make_backbone(choice: BackboneChoice, shown: Iterable[Demonstration], seed: int) -> Backbone:
+    """The one that is named, or random weights and words learned from demonstrations.
+
+    Raises:
+      BackboneError: it cannot be loaded, or has no chat template.
+      ValueError: too few ids for a tokenizer.
+    """
+    if choice.backbone == SCRATCH:
+        texts = [text for episode in shown for text in episode.texts]
+        roles = "system\nuser\nassistant\ntool\n"  # the template's own words
+        tokenizer = train_tokenizer([*texts, roles], choice.scratch.vocab_size)
+        shape = choice.scratch.backbone(tokenizer.vocab_size)
+        return Backbone(shape, init_params(shape, seed, _INIT_STD), tokenizer, NANO_TEMPLATE)
+    fixed = choice.finetune == "lora"  # what is trained stays in float32
+    dtype = jnp.dtype(choice.dtype if fixed else "float32")
+    backbone = load_backbone(choice.backbone, choice.num_layers, dtype)
+    if backbone.template is None:
+        raise BackboneError(
+            f"backbone {choice.backbone} has no chat template (chat_template.jinja, or "
+            "chat_template in tokenizer_config.json): take an instruct model or add one"
+        )
+    return backbone
 
 
 def _check_lengths(

@@ -19,16 +19,17 @@ SMOKE = LanguageRunConfig(
 )
 
 SMOLLM2 = LanguageRunConfig(
-    task="minihack/Room-5x5",
-    options=("max_turns=8",),
+    task="minihack/Room-Random-5x5",
+    options=("compact=true", "max_turns=8"),
     backbone="smollm2-135m-instruct",
     finetune="lora",
-    warm_up=WarmUpConfig(updates=0),
+    # Without it the model names no action in the form that is asked for, and learns nothing.
+    warm_up=WarmUpConfig(updates=40, episodes=256, batch=8, learning_rate=5e-4),
     improve=ImproveConfig(steps=50, instances=4, rollouts=4, learning_rate=1e-4),
     judge=JudgeConfig(episodes=32, every=10),
     max_tokens=24,
-    max_length=2048,
-    micro_batch=1,
+    max_length=640,
+    micro_batch=4,
 )
 
 PRESETS = {"nano": NANO, "smollm2": SMOLLM2, "smoke": SMOKE}

@@ -5,10 +5,11 @@ or begins the next one, while others are in the middle of theirs. Tasks are step
 that takes long answers `later` and keeps nobody waiting.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -80,8 +81,15 @@ class Episode:
         return sum(self.rewards.values())
 
 
+Watch = Callable[[int, int], None]
+"""Told from time to time how many episodes have ended, and of how many; may raise to stop."""
+
+
 class Rollouts:
     """Plays episodes in all slots of a sampler.
+
+    Whatever is raised while episodes are played, by a task or otherwise, drops all that were not
+    returned yet: what is played next is as in new slots.
 
     Args:
       sampler: its slots are used for nothing else.
@@ -136,42 +144,77 @@ class Rollouts:
 
         Returns:
           The episodes that ended.
+
+        Raises:
+          FloatingPointError: as `finish`.
         """
         self.begin(weights, version, steps)
         return self.finish()
 
     def begin(self, weights: Weights, version: int = 0, steps: int = 32) -> None:
         """Starts what `run` does; the device works on while the host does something else."""
-        self._ended += self._look_for_replies()
-        for slot in range(self._sampler.rows):
-            while self._queue and slot not in self._open:
-                self._ended += self._begin(slot, self._queue.popleft(), version)
-        for episode in self._open.values():
-            episode.version = min(episode.version, version)
-        self._sampler.begin(weights, steps)
+        with self._dropping():
+            self._ended += self._look_for_replies()
+            for slot in range(self._sampler.rows):
+                while self._queue and slot not in self._open:
+                    self._ended += self._begin(slot, self._queue.popleft(), version)
+            for episode in self._open.values():
+                episode.version = min(episode.version, version)
+            self._sampler.begin(weights, steps)
 
     def finish(self) -> list[Episode]:
-        """Waits for what was begun; returns the episodes that ended."""
-        for slot, completion in sorted(self._sampler.finish().items()):
-            self._ended += self._heard(slot, completion)
+        """Waits for what was begun; returns the episodes that ended.
+
+        Raises:
+          FloatingPointError: the model's log-probabilities are not finite.
+        """
+        with self._dropping():
+            for slot, completion in sorted(self._sampler.finish().items()):
+                self._ended += self._heard(slot, completion)
         ended, self._ended = self._ended, []
         return ended
 
-    def play(self, starts: Sequence[Start], weights: Weights, version: int = 0) -> list[Episode]:
-        """Plays episodes to their ends; in the order of `starts`, which must differ."""
+    def play(
+        self,
+        starts: Sequence[Start],
+        weights: Weights,
+        version: int = 0,
+        watch: Watch | None = None,
+    ) -> list[Episode]:
+        """Plays episodes to their ends; in the order of `starts`, which must differ.
+
+        Raises:
+          FloatingPointError: as `finish`.
+        """
         place = {start: index for index, start in enumerate(starts)}
-        self.add(starts)
         done: list[Episode] = []
-        while self.busy:
-            done += self.run(weights, version)
-            if self._awaited and not self._sampler.busy:
-                time.sleep(0.001)  # only others work
+        with self._dropping():
+            self.add(starts)
+            while self.busy:
+                done += self.run(weights, version)
+                if watch is not None:
+                    watch(len(done), len(starts))
+                if self._awaited and not self._sampler.busy:
+                    time.sleep(0.001)  # only others work
         return sorted(done, key=lambda episode: place[episode.start])
 
     def close(self) -> None:
         """Closes the tasks."""
         for task in self._tasks:
             task.close()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Half of an episode is of no use: after an exception nothing is left of any."""
+        try:
+            yield
+        except BaseException:
+            self._queue.clear()
+            self._open.clear()
+            self._awaited.clear()
+            self._ended.clear()
+            self._sampler.reset()
+            raise
 
     def _begin(self, slot: int, start: Start, version: int) -> list[Episode]:
         """Opens an episode; returns it if it is over already."""
@@ -207,6 +250,11 @@ class Rollouts:
         """Goes on after an answer; returns the episode if it is over."""
         episode = self._open[slot]
         tokens = completion.tokens
+        if not np.isfinite(completion.log_probs).all():
+            raise FloatingPointError(
+                f"the model's log-probabilities are not finite in turn {episode.turns + 1} of the "
+                f"episode of seed {episode.start.seed}"
+            )
         episode.conversation.said(tokens, completion.log_probs)
         said = self._tokenizer.decode(tokens[:-1] if tokens[-1] in self._chat.stop_ids else tokens)
         return self._followed(slot, said, int(tokens[-1]), self._tasks[slot].step(said))

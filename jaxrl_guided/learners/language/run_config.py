@@ -8,10 +8,18 @@ import jax.numpy as jnp
 from jaxrl_guided.backbones.config import BackboneConfig
 from jaxrl_guided.backbones.load import NANO
 from jaxrl_guided.backbones.lora import LoraConfig
-from jaxrl_guided.learners.language.advantages import NORMS, Norm
+from jaxrl_guided.learners.language.advantages import NORMS, Aggregation, Norm
 from jaxrl_guided.learners.language.learner import LanguageLearnerConfig
 from jaxrl_guided.learners.language.objectives import GRPOConfig, ImitationConfig, Objective
-from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, check, check_choice
+from jaxrl_guided.runtime.ranges import (
+    COUNT,
+    INT32,
+    INT63,
+    NOT_NEGATIVE,
+    POSITIVE,
+    check,
+    check_choice,
+)
 
 SCRATCH = "scratch"
 """The backbone of random weights and a tokenizer of its own, both made for the task."""
@@ -78,6 +86,81 @@ class WarmUpConfig:
         check(self, NOT_NEGATIVE, "updates", part="warm_up.")
         check(self, COUNT, "episodes", "batch", part="warm_up.")
         check(self, POSITIVE, "learning_rate", part="warm_up.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModelConfig:
+    """A language model in a run.
+
+    Attributes:
+      backbone: `scratch`, or what `load_backbone` takes.
+      scratch: its shape.
+      num_layers: only the first layers of a loaded backbone; all if None.
+      finetune: `full`, or `lora`.
+      lora: adapters.
+      warm_up: imitation, before anything else.
+      max_tokens: of an answer.
+      max_length: of a conversation, in tokens.
+      micro_batch: rows whose activations are in memory at a time.
+      dtype: of matrix products, keys and values, and weights that stay; `float32` or `bfloat16`.
+    """
+
+    backbone: str = SCRATCH
+    scratch: ScratchConfig = dataclasses.field(default_factory=ScratchConfig)
+    num_layers: int | None = None
+    finetune: Literal["full", "lora"] = "full"
+    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
+    warm_up: WarmUpConfig = dataclasses.field(default_factory=WarmUpConfig)
+    max_tokens: int = 8
+    max_length: int = 128
+    micro_batch: int = 64
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "finetune", ("full", "lora"))
+        check_choice(self, "dtype", ("float32", "bfloat16"))
+        counts = ("max_tokens", "max_length", "micro_batch", "num_layers")
+        check(self, COUNT, *counts)
+        check(self, INT32, *counts)
+        if self.max_tokens >= self.max_length:
+            raise ValueError(
+                f"max_length must be above max_tokens, got {self.max_length} and {self.max_tokens}"
+            )
+        if self.backbone != SCRATCH:
+            return
+        if self.finetune != "full":
+            raise ValueError("finetune must be full with backbone scratch: there is no base")
+        if self.num_layers is not None:
+            raise ValueError(
+                "num_layers must be None with backbone scratch: set scratch.num_layers"
+            )
+        if not self.warm_up.updates:
+            raise ValueError(
+                "warm_up.updates must be positive with backbone scratch: it knows no words"
+            )
+
+    def learner(
+        self,
+        backbone: BackboneConfig,
+        objective: Objective,
+        learning_rate: float,
+        aggregation: Aggregation = "seq_mean_token_mean",
+    ) -> LanguageLearnerConfig:
+        """The learner of a part of the run."""
+        return LanguageLearnerConfig(
+            backbone,
+            objective,
+            lora=self.lora if self.finetune == "lora" else None,
+            aggregation=aggregation,
+            learning_rate=learning_rate,
+            micro_batch=self.micro_batch,
+            lengths=lengths_up_to(self.max_length),
+            compute_dtype=jnp.dtype(self.dtype),
+        )
+
+    def imitation(self, backbone: BackboneConfig) -> LanguageLearnerConfig:
+        """The learner of the warm-up."""
+        return self.learner(backbone, ImitationConfig(), self.warm_up.learning_rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,83 +232,41 @@ class JudgeConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class LanguageRunConfig:
+class LanguageRunConfig(LanguageModelConfig):
     """A run.
 
     Attributes:
       task: name of a text task.
       options: of the task, as `NAME=VALUE`, separated by commas.
-      backbone: `scratch`, or what `load_backbone` takes.
-      scratch: its shape.
-      num_layers: only the first layers of a loaded backbone; all if None.
-      finetune: `full`, or `lora`.
-      lora: adapters.
-      warm_up, improve, judge: the parts.
-      max_tokens: of an answer.
-      max_length: of a conversation, in tokens.
+      improve, judge: the parts after the warm-up.
       slots: conversations side by side; as many as the step has episodes if 0.
-      micro_batch: rows whose activations are in memory at a time.
-      dtype: of matrix products, keys and values, and weights that stay; `float32` or `bfloat16`.
       seed: of weights, draws and episodes.
     """
 
     task: str = "route"
     options: tuple[str, ...] = ()
-    backbone: str = SCRATCH
-    scratch: ScratchConfig = dataclasses.field(default_factory=ScratchConfig)
-    num_layers: int | None = None
-    finetune: Literal["full", "lora"] = "full"
-    lora: LoraConfig = dataclasses.field(default_factory=LoraConfig)
-    warm_up: WarmUpConfig = dataclasses.field(default_factory=WarmUpConfig)
     improve: ImproveConfig = dataclasses.field(default_factory=ImproveConfig)
     judge: JudgeConfig = dataclasses.field(default_factory=JudgeConfig)
-    max_tokens: int = 8
-    max_length: int = 128
     slots: int = 0
-    micro_batch: int = 64
-    dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice(self, "finetune", ("full", "lora"))
-        check_choice(self, "dtype", ("float32", "bfloat16"))
-        check(self, COUNT, "max_tokens", "max_length", "micro_batch", "num_layers")
+        super().__post_init__()
         check(self, NOT_NEGATIVE, "slots", "seed")
-        if self.max_tokens >= self.max_length:
+        check(self, INT32, "slots")
+        check(self, INT63, "seed")
+        if self.improve.objective.kl_weight and self.finetune != "lora":
             raise ValueError(
-                f"max_length must be above max_tokens, got {self.max_length} and {self.max_tokens}"
+                "improve.objective.kl_weight must be 0 unless finetune is lora: the reference is "
+                "the base without adapters"
             )
-        if self.backbone == SCRATCH and self.finetune != "full":
-            raise ValueError("finetune must be full with backbone scratch: there is no base")
-        if self.backbone == SCRATCH and self.num_layers is not None:
-            raise ValueError(
-                "num_layers must be None with backbone scratch: set scratch.num_layers"
-            )
-        if self.backbone == SCRATCH and not self.warm_up.updates:
-            raise ValueError(
-                "warm_up.updates must be positive with backbone scratch: it knows no words"
-            )
-
-    def learner(
-        self, backbone: BackboneConfig, objective: Objective, learning_rate: float
-    ) -> LanguageLearnerConfig:
-        """The learner of a part of the run."""
-        return LanguageLearnerConfig(
-            backbone,
-            objective,
-            lora=self.lora if self.finetune == "lora" else None,
-            learning_rate=learning_rate,
-            micro_batch=self.micro_batch,
-            lengths=lengths_up_to(self.max_length),
-            compute_dtype=jnp.dtype(self.dtype),
-        )
 
     def learners(
         self, backbone: BackboneConfig
     ) -> tuple[LanguageLearnerConfig, LanguageLearnerConfig]:
         """That of the warm-up, and that of the policy gradients."""
         return (
-            self.learner(backbone, ImitationConfig(), self.warm_up.learning_rate),
+            self.imitation(backbone),
             self.learner(backbone, self.improve.objective, self.improve.learning_rate),
         )
 

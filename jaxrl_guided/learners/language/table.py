@@ -1,5 +1,6 @@
 """How language models learn a task for memory: a table of cells, an arm and a seed each."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from jaxrl_guided.learners.language.job import run_language
 from jaxrl_guided.learners.language.preparation import prepare
 from jaxrl_guided.learners.language.presets import NANO
 from jaxrl_guided.learners.language.run_config import LanguageRunConfig
+from jaxrl_guided.learners.language.training import LanguageRun
 from jaxrl_guided.runtime import cells, files, rundir
 from jaxrl_guided.runtime.config import from_dict, to_dict
 from jaxrl_guided.runtime.files import PathLike
@@ -68,9 +70,12 @@ def run_cell(config: LanguageRunConfig, run_dir: PathLike | None, out: PathLike)
       Stopped: by a signal; the same call goes on.
     """
     files.check_new(out, "result")
-    job = prepare(config)
-    with rundir.open_run(run_dir, "cell", config) as run, catch_signals() as stop:
-        result = run_language(job, run, stop)
+    with (
+        contextlib.closing(LanguageRun(prepare(config))) as work,
+        rundir.open_run(run_dir, "cell", config) as run,
+        catch_signals() as stop,
+    ):
+        result = run_language(work, run, stop)
     cells.write_result(out, to_dict(config), {"config": to_dict(config), **result})
     return result
 

@@ -21,7 +21,7 @@ from jaxrl_guided.learners.language.learner import (
     restart,
 )
 from jaxrl_guided.learners.language.preparation import LanguageJob
-from jaxrl_guided.learners.language.rollouts import Episode, Rollouts, Start, outcomes_of
+from jaxrl_guided.learners.language.rollouts import Episode, Rollouts, Start, Watch, outcomes_of
 from jaxrl_guided.learners.language.run_config import ImproveConfig
 
 _BATCHES, _EPISODES, _SHUFFLES = range(3)
@@ -73,25 +73,30 @@ class LanguageRun:
         base, key = self.job.backbone.params, jax.random.key(config.seed)
         return self._imitate.place(init_language(self.imitation, base, key))
 
-    def round(self, number: int, state: LanguageState) -> tuple[LanguageState, dict[str, float]]:
-        """Round `number` of `rounds`; the state's optimizer is donated."""
+    def round(
+        self, number: int, state: LanguageState, watch: Watch | None = None
+    ) -> tuple[LanguageState, dict[str, float]]:
+        """Round `number` of `rounds`; the state's optimizer is donated.
+
+        Args:
+          watch: see `Rollouts.play`; what it raises leaves the state as it was.
+        """
         warm = self.job.config.warm_up.updates
         if number < warm:
             return self._imitate.update(state, self._demonstrations(number))
         if number == warm:
             state = self._improve.place(restart(self.gradients, state))
-        return self._play_and_learn(number, state)
+        return self._play_and_learn(number, state, watch)
 
-    def judge(self, state: LanguageState) -> dict[str, float]:
-        """Success on the episodes for evaluation, sampled and greedy."""
+    def judge(self, state: LanguageState, watch: Watch | None = None) -> dict[str, list[Episode]]:
+        """The episodes for evaluation: `success`, sampled, and `success_greedy`."""
         config = self.job.config
         seeds = self.job.seeds.judged[: config.judge.episodes]
         weights, version = self._hand_over(state)
         found = {}
         for name, heat in (("success", config.improve.temperature), ("success_greedy", 0.0)):
             starts = [Start(seed, draws=seed, temperature=heat) for seed in seeds]
-            episodes = self._rollouts.play(starts, weights, version)
-            found[name] = outcomes_of(episodes).success
+            found[name] = self._rollouts.play(starts, weights, version, watch)
         return found
 
     def close(self) -> None:
@@ -108,11 +113,11 @@ class LanguageRun:
         ]
 
     def _play_and_learn(
-        self, number: int, state: LanguageState
+        self, number: int, state: LanguageState, watch: Watch | None
     ) -> tuple[LanguageState, dict[str, float]]:
         config = self.job.config.improve
         begun = time.perf_counter()
-        episodes = self._rollouts.play(self._starts(number), *self._hand_over(state))
+        episodes = self._rollouts.play(self._starts(number), *self._hand_over(state), watch)
         played = time.perf_counter()
         random = self._random(number, _SHUFFLES)
         samples, flat = samples_of(config, episodes, random)

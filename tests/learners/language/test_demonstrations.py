@@ -1,6 +1,7 @@
 """Demonstrations as conversations, and what imitation of them minimises."""
 
 import dataclasses
+import random
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 from jaxrl_guided.backbones.chat import NANO_TEMPLATE, Chat, ChatTemplate
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer, train_tokenizer
 from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
+from jaxrl_guided.envs.text.task import Opening, Reply
 from jaxrl_guided.learners.language.batches import MicroBatch
 from jaxrl_guided.learners.language.demonstrations import demonstrate, encode
 from jaxrl_guided.learners.language.objectives import ImitationConfig, token_losses
@@ -87,3 +89,33 @@ def test_a_player_that_gives_up_ends_with_the_turns():
     assert len(episode.turns) == Route.max_turns
     assert not episode.success
     assert episode.turns[-1][1] is None
+
+
+class Coins:
+    """Asks for a coin that it has tossed by the episode's seed."""
+
+    max_turns, instances = 1, 1000
+
+    def reset(self, seed):
+        self.coin = random.Random(seed).choice("01")
+        return Opening("", "Heads or tails?", "")
+
+    def step(self, answer):
+        return Reply("", terminated=True, success=answer == self.coin)
+
+    def close(self):
+        """Nothing to free."""
+
+
+class Guesser:
+    def reset(self, seed):
+        self.random = random.Random(seed)
+
+    def answer(self, observation):
+        return self.random.choice("01")
+
+
+def test_a_player_does_not_draw_what_the_task_has_drawn():
+    shown, again = (demonstrate(Coins(), Guesser(), range(1000)) for _ in range(2))
+    assert 0.4 < np.mean([episode.success for episode in shown]) < 0.6
+    assert shown == again

@@ -111,11 +111,15 @@ def test_tokens_without_weight_may_be_anything(objective):
         (lambda: GRPOConfig(ratio="word"), "ratio must be one of token, sequence, not 'word'"),
         (lambda: GRPOConfig(clip_low=0.0), "clip_low must be between 0 and 1"),
         (lambda: GRPOConfig(clip_low=1.0), "clip_low must be between 0 and 1"),
-        (lambda: GRPOConfig(clip_high=float("nan")), "clip_high positive"),
+        (lambda: GRPOConfig(clip_high=float("nan")), "clip_high must be positive and finite"),
+        (lambda: GRPOConfig(clip_high=1e39), "clip_high must be positive and finite"),
         (lambda: GRPOConfig(max_importance=0.0), "max_importance must be positive"),
-        (lambda: GRPOConfig(kl_weight=-1.0), "kl_weight not negative"),
+        (lambda: GRPOConfig(max_importance=float("inf")), "max_importance must .* not inf"),
+        (lambda: GRPOConfig(kl_weight=float("inf")), "kl_weight must .* not inf"),
+        (lambda: GRPOConfig(kl_weight=-1.0), "kl_weight must be at least 0"),
         (lambda: CISPOConfig(clip_low=1.5), r"clip_low must be in \(0, 1\]"),
-        (lambda: CISPOConfig(clip_high=0.0), "clip_high positive"),
+        (lambda: CISPOConfig(clip_high=0.0), "clip_high must be positive"),
+        (lambda: CISPOConfig(clip_high=1e300), "clip_high must be positive and finite"),
     ],
 )
 def test_settings_out_of_range_are_refused(make, message):

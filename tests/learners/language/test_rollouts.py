@@ -273,6 +273,51 @@ def test_a_bfloat16_sampler_is_near_the_trainer():
     assert np.max(apart) < 0.3
 
 
+class Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "later"])
+def test_after_an_exception_the_next_play_is_as_new(where):
+    """Whatever was begun, waits or is awaited is dropped, in the task and in the sampler."""
+
+    class Fragile(Toy):
+        def reset(self, seed):
+            if broken and where == "reset" and seed == 4:
+                raise Broken
+            return super().reset(seed)
+
+        def step(self, answer):
+            if broken and where != "reset" and self.seed == 3 and self.turn == 1:
+                if where == "step":
+                    raise Broken
+                return Reply("", later=self.never)
+            return super().step(answer)
+
+        def never(self):
+            if where == "later":
+                raise Broken
+
+    work, broken = rollouts_of(4, Fragile), True
+    with pytest.raises(Broken):
+        work.play(starts_of(24), WEIGHTS)
+    assert not work.busy
+    broken = False
+    for ours, theirs in zip(work.play(starts_of(24), WEIGHTS, version=3), PLAYED, strict=True):
+        assert (ours.start, ours.messages, ours.version) == (theirs.start, theirs.messages, 3)
+        assert np.array_equal(ours.tokens, theirs.tokens)
+        assert np.array_equal(ours.log_probs, theirs.log_probs)
+
+
+def test_a_model_without_finite_log_probabilities_has_diverged():
+    work = rollouts_of(2)
+    broken = Weights(unstack(jax.tree.map(lambda x: x * jnp.nan, PARAMS), fuse=True))
+    message = "log-probabilities are not finite in turn 1 of the episode of seed 0"
+    with pytest.raises(FloatingPointError, match=message):
+        work.play(starts_of(3), broken)
+    same(work.play(starts_of(3), WEIGHTS), PLAYED[:3])
+
+
 def test_samplers_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"give Rules stop_ids=chat\.stop_ids"):
         rollouts_of(1, rules=dataclasses.replace(RULES, stop_ids=()))

@@ -1,8 +1,10 @@
 """Rounds of play and learning: what they learn from, and that a stopped run goes on exactly."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -14,10 +16,12 @@ import safetensors.numpy
 from jaxrl_guided.backbones.load import load_backbone
 from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.backbones.sharding import make_model_mesh
+from jaxrl_guided.envs.text.route import Route
 from jaxrl_guided.learners.language.job import run_language
+from jaxrl_guided.learners.language.objectives import GRPOConfig
 from jaxrl_guided.learners.language.preparation import divide, prepare
 from jaxrl_guided.learners.language.presets import SMOKE
-from jaxrl_guided.learners.language.rollouts import Episode, Start
+from jaxrl_guided.learners.language.rollouts import Episode, Start, outcomes_of
 from jaxrl_guided.learners.language.run_config import (
     ImproveConfig,
     JudgeConfig,
@@ -110,9 +114,12 @@ class StopAfter(StopFlag):
         return self.looks < 0
 
 
-def run_in(path, config, stop=None):
-    with open_run(path, "test", config) as run:
-        return run_language(prepare(config), run, stop or StopFlag())
+def run_in(path, config, stop=None, job=None):
+    with (
+        contextlib.closing(LanguageRun(job or prepare(config))) as work,
+        open_run(path, "test", config) as run,
+    ):
+        return run_language(work, run, stop or StopFlag())
 
 
 def without_times(rows):
@@ -139,12 +146,70 @@ def test_a_stopped_run_goes_on_exactly(tmp_path):
         assert (tmp_path / "whole" / name).exists()
     assert whole["curve"]["rounds"] == [0, 2, 3]
     assert whole["episodes"] == 3 * 16
+    names = [sorted((tmp_path / name / "episodes").iterdir()) for name in ("whole", "cut")]
+    assert [path.name for path in names[0]] == ["000004.jsonl", "000006.jsonl", "000007.jsonl"]
+    assert [path.read_text() for path in names[0]] == [path.read_text() for path in names[1]]
+    shown = [json.loads(line) for line in names[0][0].read_text().splitlines()]
+    assert [line["judged"] for line in shown] == ["success"] * 8 + ["success_greedy"] * 8
+    assert [m["role"] for m in shown[0]["messages"][:3]] == ["system", "user", "assistant"]
 
     again = load_backbone(str(tmp_path / "whole" / "model"))
     assert again.template is not None
     job = prepare(SMOKE)
     assert again.config == job.backbone.config
     assert again.tokenizer.backend.to_str() == job.backbone.tokenizer.backend.to_str()
+
+
+WARM = dataclasses.replace(SMOKE, improve=dataclasses.replace(SMOKE.improve, steps=0))
+
+
+def test_a_run_that_has_diverged_ends(tmp_path):
+    hot = dataclasses.replace(WARM, warm_up=dataclasses.replace(SMOKE.warm_up, learning_rate=1e30))
+    with pytest.raises(
+        FloatingPointError, match=r"at round 4 .* no gradient of the last 3 rounds was finite"
+    ):
+        run_in(tmp_path / "run", hot)
+    assert not (tmp_path / "run" / "model").exists()
+    assert len(read_metrics(tmp_path / "run")) == 4
+
+
+def test_a_run_does_not_go_on_with_another_backbone_nor_without_its_directory(tmp_path):
+    job, path = prepare(WARM), tmp_path / "run"
+    with pytest.raises(Stopped):
+        run_in(path, WARM, StopAfter(1), job)
+    params = jax.tree.map(lambda x: x * 1.5, job.backbone.params)
+    other = dataclasses.replace(job, backbone=dataclasses.replace(job.backbone, params=params))
+    with pytest.raises(UserError, match="another backbone: weights of scratch have changed"):
+        run_in(path, WARM, job=other)
+
+    class Removing(StopFlag):
+        @property
+        def requested(self):
+            shutil.rmtree(path, ignore_errors=True)
+            return True
+
+    with pytest.raises(UserError, match="removed while the run was working"):
+        run_in(path, WARM, Removing(), job)
+    assert not (path / "checkpoints").exists()
+
+
+def test_judging_can_be_stopped_and_then_begins_anew():
+    work = LanguageRun(prepare(WARM))
+    state, seen = work.init(), []
+
+    def watch(ended, of):
+        seen.append((ended, of))
+        if len(seen) == 1:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        work.judge(state, watch)
+    judged = work.judge(state, watch)
+    assert [len(episodes) for episodes in judged.values()] == [16, 16]
+    assert seen[-1] == (16, 16)
+    again = work.judge(state)
+    assert [e.messages for e in again["success"]] == [e.messages for e in judged["success"]]
+    work.close()
 
 
 def test_a_round_is_a_function_of_its_number():
@@ -178,7 +243,7 @@ def eight_devices():
         for number in range(work.rounds):
             state, found = work.round(number, state)
             numbers.append(found["loss"])
-        numbers += work.judge(state).values()
+        numbers += [outcomes_of(episodes).success for episodes in work.judge(state).values()]
         rounds.append(numbers)
         work.close()
     np.testing.assert_allclose(*rounds, atol=2e-3)
@@ -226,7 +291,7 @@ def test_adapters_are_saved_in_pefts_form(tmp_path):
         ({"task": "chess"}, "unknown 'chess'"),
         ({"options": ("size=3",)}, "options: route has no option"),
         ({"options": ("size",)}, "NAME=VALUE"),
-        ({"task": "minihack/Room-5x5"}, "nobody demonstrates"),
+        ({"task": "minihack/River"}, "nobody demonstrates"),
         ({"backbone": "nowhere", "finetune": "full"}, "neither a path nor nano"),
         ({"max_length": 40}, "max_length must be at least"),
         ({"warm_up": WarmUpConfig(episodes=10**6)}, "warm_up.episodes must be at most 2048"),
@@ -237,6 +302,12 @@ def test_adapters_are_saved_in_pefts_form(tmp_path):
 def test_what_cannot_work_is_said_before(changes, message):
     with pytest.raises(UserError, match=message):
         prepare(dataclasses.replace(SMOKE, **changes))
+
+
+def test_a_task_of_few_instances_is_refused(monkeypatch):
+    monkeypatch.setattr(Route, "instances", 7)
+    with pytest.raises(UserError, match=r"route must have at least 8 instances, .* it has 7"):
+        prepare(SMOKE)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +324,12 @@ def test_what_cannot_work_is_said_before(changes, message):
         (lambda: LanguageRunConfig(warm_up=WarmUpConfig(updates=0)), "knows no words"),
         (lambda: LanguageRunConfig(max_tokens=256), "max_length must be above"),
         (lambda: LanguageRunConfig(dtype="float16"), "dtype must be one of"),
+        (lambda: LanguageRunConfig(seed=2**63), r"seed must be below 2\*\*63"),
+        (lambda: LanguageRunConfig(max_length=2**31), r"max_length must be below 2\*\*31"),
+        (
+            lambda: LanguageRunConfig(improve=ImproveConfig(objective=GRPOConfig(kl_weight=0.1))),
+            "improve.objective.kl_weight must be 0 unless finetune is lora",
+        ),
     ],
 )
 def test_settings_out_of_range_are_refused(make, message):
