@@ -73,10 +73,21 @@ def diversified(
     count = retrievals.shape[-1]
     ranks = numpy.arange(count)
     recent = (ages < config.recent).astype(np.float32)
-    score = -ranks - config.usage_weight * numpy.log1p(retrievals) - config.recent_weight * recent
+    # Whole numbers first: what ties, ties in any precision, and then the nearer one is taken.
+    score = -(ranks + config.recent_weight * recent) - config.usage_weight * numpy.log1p(retrievals)
     score = numpy.where(there, score, -np.inf)
     best = numpy.argsort(-score, axis=-1, stable=True)[..., : config.top]
     return numpy.where(numpy.take_along_axis(there, best, axis=-1), best, count)
+
+
+def ages_of(
+    config: RetrievalConfig, view: View, rows: np.ndarray, now: float, step: int
+) -> np.ndarray:
+    """How long ago rows of a view were shown, in seconds or steps of the actor; inf for never."""
+    if config.recency == "seconds":
+        return now - view.last_at[rows]
+    last = view.last_step[rows]
+    return np.where(last < 0, np.inf, step - last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +143,7 @@ class Retriever:
             rows = rows[rows >= 0]
             more = np.array([shown.get(int(row), 0) for row in rows], np.int64)
             retrievals = view.retrievals[rows] + more
-            ages = np.where(more > 0, 0.0, self._ages(view, rows, now, step))
+            ages = np.where(more > 0, 0.0, ages_of(self.config, view, rows, now, step))
             places = diversified(self.config, retrievals, ages, np.ones(len(rows), bool))
             chosen = [int(rows[place]) for place in places if place < len(rows)]
             entries = [self._source.get(int(view.ids[row])) for row in chosen]
@@ -151,13 +162,6 @@ class Retriever:
     def entries(self) -> list[Entry]:
         """All that could be found, oldest first."""
         return self._source.entries()
-
-    def _ages(self, view: View, rows: np.ndarray, now: float, step: int) -> np.ndarray:
-        """How long ago rows were shown; inf for never."""
-        if self.config.recency == "seconds":
-            return now - view.last_at[rows]
-        last = view.last_step[rows]
-        return np.where(last < 0, np.inf, step - last)
 
     def _candidates(self, questions: Sequence[Question], view: View) -> Sequence[np.ndarray]:
         """Rows for each question, nearest first; −1 where there are no more."""

@@ -21,6 +21,10 @@ PyTree = Any
 class Box:
     """Real vectors `dtype[shape]` between `low` and `high` (scalars or broadcastable arrays).
 
+    Attributes:
+      normalise: whether learners may scale it by what they have seen; not, where its numbers are of
+        size 1 and what was seen says little of what will be.
+
     Raises:
       ValueError: a lower bound is above its upper one.
     """
@@ -29,6 +33,7 @@ class Box:
     low: float | np.ndarray = -np.inf
     high: float | np.ndarray = np.inf
     dtype: Any = jnp.float32
+    normalise: bool = True
 
     def __post_init__(self) -> None:
         if not np.all(np.asarray(self.low) <= np.asarray(self.high)):

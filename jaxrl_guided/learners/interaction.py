@@ -30,6 +30,27 @@ class Interaction:
     end: Callable[[Any, PyTree, PyTree, PyTree], tuple[Any, ...]]
 
 
+def witnessed(
+    interaction: Interaction, look: Callable[[jax.Array, TimeStep], PyTree]
+) -> Interaction:
+    """The same rollout, with `look(action [N, …], TimeStep)` of every step `[T, …]` at the end."""
+
+    def decide(fixed: PyTree, carry: PyTree, key: jax.Array) -> tuple[PyTree, jax.Array]:
+        carry, action = interaction.decide(fixed, carry, key)
+        return (carry, action), action
+
+    def record(fixed: PyTree, now: PyTree, after: TimeStep) -> tuple[PyTree, PyTree]:
+        carry, action = now
+        carry, seen = interaction.record(fixed, carry, after)
+        return carry, (seen, look(action, after))
+
+    def end(state: Any, env_state: PyTree, carry: PyTree, seen: PyTree) -> tuple[Any, ...]:
+        seen, looked = seen
+        return *interaction.end(state, env_state, carry, seen), looked
+
+    return Interaction(interaction.begin, decide, record, end)
+
+
 def collect(env: VectorEnv, interaction: Interaction, state: Any) -> tuple[Any, ...]:
     """The learner's state after a rollout, and what `Interaction.end` makes of it."""
     state, fixed, carry, keys = interaction.begin(state)

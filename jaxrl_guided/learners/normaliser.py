@@ -50,13 +50,14 @@ def merge(moments: Moments, batch: jax.Array) -> Moments:
 
 
 Normaliser = PyTree
-"""Nested like the observation space: `Moments` for `Box` leaves, None for all others."""
+"""Nested like the observation space: `Moments` for `Box` leaves to `normalise`, else None."""
 
 
 def init_normaliser(space: Space) -> Normaliser:
     """A normaliser that changes nothing yet."""
     return map_leaves(
-        lambda leaf: init_moments(leaf.shape) if isinstance(leaf, Box) else None, space
+        lambda leaf: init_moments(leaf.shape) if isinstance(leaf, Box) and leaf.normalise else None,
+        space,
     )
 
 

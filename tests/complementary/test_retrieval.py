@@ -60,6 +60,20 @@ def test_used_and_recent_entries_stand_back():
     assert diversified(config, np.array([2, 0, 0]), np.array([0.0, np.inf, 5.0]), there) == [1]
 
 
+@pytest.mark.parametrize("numpy", [np, jnp])
+def test_what_ties_is_the_nearer_in_any_precision(numpy):
+    rank, often = (grid.ravel() for grid in np.mgrid[:15, :2000])
+    # One is recent and the next a rank farther: the same score.
+    shape = (len(rank), 16)
+    retrievals = np.broadcast_to(often[:, None], shape).astype(np.int32)
+    ages = np.where(np.arange(16) == rank[:, None], np.float32(0), np.float32(np.inf))
+    there = (np.arange(16) == rank[:, None]) | (np.arange(16) == rank[:, None] + 1)
+    found = diversified(
+        RetrievalConfig(recent=1.0), *map(numpy.asarray, (retrievals, ages, there)), numpy
+    )
+    np.testing.assert_array_equal(found[:, 0], rank)
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"top": 0}, {"oversampling": 0}, {"recent": -1.0}, {"recency": "days"}, {"scope": "mine"}],

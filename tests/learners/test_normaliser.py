@@ -57,6 +57,15 @@ def test_normalised_observations_and_untouched_ids():
     assert normalise(None, raw) is raw
 
 
+def test_numbers_that_are_of_size_one_stay_as_they_are():
+    normaliser = init_normaliser(Dict({"state": Box((2,)), "seen": Box((2,), normalise=False)}))
+    batch = {name: jnp.float32([[0, 8], [4, 8]]) for name in ("state", "seen")}
+    normaliser = update_normaliser(normaliser, batch)
+    scaled = normalise(normaliser, batch)
+    np.testing.assert_array_equal(scaled["seen"], batch["seen"])
+    np.testing.assert_allclose(scaled["state"], [[-1, 0], [1, 0]], rtol=1e-6)
+
+
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns():
     rng = np.random.default_rng(1)
     reward = (100 * rng.normal(size=(2, 20, 3))).astype(np.float32)
