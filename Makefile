@@ -38,6 +38,7 @@ smoke: setup-dev
 	$(PY) -m experiments.train --preset=smoke --config.algorithm=sac --run_dir=runs/smoke/sac
 	$(PY) -m experiments.train --preset=smoke --config.env=minihack/Room-5x5 --run_dir=runs/smoke/host
 	$(PY) -m experiments.train_llm --preset=smoke --run_dir=runs/smoke/llm
+	$(PY) -m experiments.complementary --preset=smoke --run_dir=runs/smoke/complementary
 
 test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparisons
 	$(PY) -m pytest -m "slow and not device and not parity"
@@ -63,6 +64,7 @@ bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make
 	$(PY) -m benchmarks.sampler
 	$(PY) -m benchmarks.llm_train
 	$(PY) -m benchmarks.bank
+	$(PY) -m benchmarks.dual_loop
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import pathlib
 import re
 import subprocess
@@ -44,6 +45,12 @@ def examples():
     return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+def example(part):
+    """The one that has that part."""
+    (found,) = [text for text in examples() if part in text]
+    return found
+
+
 def run(example):
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=False
@@ -68,21 +75,22 @@ def test_the_guided_example_comes_near_to_the_prior():
 
 @pytest.mark.slow
 def test_the_example_of_a_language_model_answers():
-    _, _, _, chat, episodes, *_ = examples()
-    answered, *played = run(chat + episodes)
+    answered, *played = run(example("def ask(") + example("rollouts.play("))
     assert "STOP_ID" in answered
     assert sum(line.startswith("assistant: ") for line in played) == 6
 
 
 @pytest.mark.slow
 def test_the_example_of_host_environments_trains():
-    *_, hosted, _ = examples()
+    hosted = example("env.host.close()")
     assert run(f"{hosted}print(state.iteration.tolist())") == ["[20]"]
 
 
 def test_the_example_of_an_own_environment_is_a_good_one():
-    *_, own = examples()
-    program = own + "from tests.envs import conformance\nconformance.check(env)\nprint(env.name)"
+    program = (
+        example("make_mine")
+        + "from tests.envs import conformance\nconformance.check(env)\nprint(env.name)"
+    )
     assert run(program) == ["mine/walk"]
 
 
@@ -95,7 +103,50 @@ def test_the_example_of_a_finished_run_plays_its_policy(tmp_path):
     assert 8 <= float(mean) <= 15
 
 
+def examples_of_the_bank(path):
+    found = [text for text in examples() if "complementary" in text]
+    return [text.replace("runs/bank.sqlite", str(path)) for text in found]
+
+
 def test_the_example_of_the_bank_finds_its_note(tmp_path):
-    (example,) = [text for text in examples() if "complementary" in text]
-    found = run(example.replace("runs/bank.sqlite", str(tmp_path / "bank.sqlite")))
-    assert found == ["If it is dark, walk along the walls until the stairs show."]
+    bank, _ = examples_of_the_bank(tmp_path / "bank.sqlite")
+    assert run(bank) == ["If it is dark, walk along the walls until the stairs show."]
+
+
+@pytest.mark.slow
+def test_the_example_of_a_policy_that_reads_the_bank_trains(tmp_path):
+    bank, actor = examples_of_the_bank(tmp_path / "bank.sqlite")
+    _, *shown, usage = run(bank + actor)
+    assert len(shown) == 7
+    assert all(0 <= float(rate) <= 1 for line in shown for rate in line.split())
+    # Easy ends after one step; 32 episodes are open, and the note was shown once before.
+    assert f"retrievals={7 * 128 * 32 + 32 + 1}" in usage
+    assert f"credits={7 * 128 * 32}" in usage
+
+
+def test_the_example_of_an_own_text_task_is_a_good_one():
+    played = """
+from jaxrl_guided.learners.language.demonstrations import demonstrate
+shown = demonstrate(HigherLower(), HigherLower.demonstrator(), range(200))
+print(sum(episode.success for episode in shown) / 200)
+"""
+    # Chance alone finds it in 7 of 100; who halves what is left always does.
+    assert 0.3 < float(run(example("class HigherLower") + played)[-1]) < 0.7
+
+
+@pytest.mark.slow
+def test_the_example_of_an_own_text_task_is_trained_on(tmp_path):
+    (tmp_path / "higher_lower.py").write_text(example("class HigherLower"))
+    (line,) = re.findall(r"python -m (experiments\.train_llm .*higher_lower.*)", README)
+    command = line.replace("--preset=nano", "--preset=smoke").split()
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "scratch on higher_lower:HigherLower" in done.stdout
+    assert (tmp_path / "runs/numbers/model/config.json").exists()

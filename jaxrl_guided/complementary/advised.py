@@ -7,12 +7,21 @@ from collections.abc import Callable, Sequence
 from jaxrl_guided.complementary import prompts
 from jaxrl_guided.complementary.bank import Entry
 from jaxrl_guided.envs.text.task import Opening, Reply, TextTask
+from jaxrl_guided.learners.language.rollouts import Episode
 
 _QUESTION = re.compile(r"<knowledge_search_and_ask>(.*?)</knowledge_search_and_ask>", re.DOTALL)
 NO_MORE = "You have asked often enough; act."
 
 Ask = Callable[[str], Callable[[], str | None]]
 """Takes a question; what it returns gives the answer once there is one (`Extractor.ask`)."""
+
+
+def actions_of(episode: Episode) -> int:
+    """Steps of the task in an episode: its answers without questions, and without unread ones."""
+    answers = zip(episode.messages, episode.messages[1:], strict=False)  # and what followed
+    asked = sum(role == "tool" and bool(_QUESTION.search(said)) for (_, said), (role, _) in answers)
+    refused = episode.messages.count(("tool", NO_MORE))
+    return episode.turns - asked - (episode.unread - refused)
 
 
 class Advised:

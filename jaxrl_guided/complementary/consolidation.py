@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from jaxrl_guided.backbones.embedders import Embedder
+from jaxrl_guided.complementary import prompts
 from jaxrl_guided.complementary.bank import Bank, Draft, Entry, Write
 from jaxrl_guided.complementary.bank.records import Operation as Origin
 from jaxrl_guided.complementary.bank.records import text_of
@@ -36,6 +37,32 @@ def transcript_of(messages: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages if role != "system")
 
 
+def distil_text(
+    description: str,
+    success: bool,
+    messages: Iterable[tuple[str, str]],
+    shown: Sequence[str],
+    most: int,
+    compact: bool,
+) -> str:
+    """What the extractor is asked of an episode.
+
+    Args:
+      messages: of the episode.
+      shown: texts of the entries that the actor was shown.
+      most: operations of an answer.
+    """
+    return prompts.render(
+        "distil",
+        compact,
+        description=description,
+        outcome="SUCCESS" if success else "FAILURE",
+        transcript=transcript_of(messages),
+        shown=prompts.numbered(shown),
+        most=most,
+    )
+
+
 def write_of(
     operations: Sequence[Operation],
     shown: Sequence[Entry],
@@ -51,7 +78,8 @@ def write_of(
       shown: the entries that their targets number.
       embed: makes vectors of the new entries' texts.
       generation: that is credited for what it wrote.
-      task, episode: of the new entries; one that replaces others is of the first one's task.
+      task, episode: of the new entries; one that replaces others is of the first one's task, and
+        of the latest episode.
     """
     made = [operation for operation in operations if operation.title]
     vectors = embed([text_of(operation.title, operation.content) for operation in made])
@@ -64,7 +92,7 @@ def write_of(
             operation=_MADE_BY[operation.kind],
             parents=tuple(shown[target].id for target in operation.targets),
             generation=generation,
-            episode=episode,
+            episode=max([episode, *(shown[target].episode for target in operation.targets)]),
         )
         for operation, vector in zip(made, vectors, strict=True)
     )

@@ -5,11 +5,12 @@ outcome, 1 or −1, of each episode that was shown one of them (arXiv 2603.17621
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxrl_guided.complementary.bank import Bank, Entry, Event
 from jaxrl_guided.learners.language.advantages import batch_advantages, reuse_factor
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, check
@@ -36,6 +37,22 @@ class CreditConfig:
             raise ValueError(
                 f"credit.capacity must be at least credit.batch {self.batch}, not {self.capacity}"
             )
+
+
+class Outcome(NamedTuple):
+    """How an episode ended.
+
+    Attributes:
+      episode: its number.
+      success: the task was solved.
+      entries: that it was shown.
+      generations: others that it used: numbers of answers to its questions.
+    """
+
+    episode: int
+    success: bool
+    entries: Sequence[Entry]
+    generations: Sequence[int] = ()
 
 
 class Generation(NamedTuple):
@@ -67,11 +84,15 @@ class CreditBuffer:
 
     Args:
       config: of the buffer.
+
+    Attributes:
+      reward: mean r of the last update's generations.
     """
 
     def __init__(self, config: CreditConfig) -> None:
         self.config = config
         self.next = 0
+        self.reward = float("nan")
         self._kept: dict[int, _Kept] = {}
 
     def __len__(self) -> int:
@@ -117,6 +138,7 @@ class CreditBuffer:
         if len(waiting) < self.config.batch:
             return []
         rewards = np.array([kept.reward for kept in waiting], np.float32)
+        self.reward = float(rewards.mean())
         times = np.array([kept.times for kept in waiting])
         since = np.array([step - kept.last for kept in waiting])
         advantages = batch_advantages(rewards) * reuse_factor(times, since, self.config.pause)
@@ -167,3 +189,27 @@ class CreditBuffer:
                 int(last),
             )
         return buffer
+
+
+def credit(bank: Bank, buffer: CreditBuffer | None, outcomes: Iterable[Outcome], step: int) -> None:
+    """Each outcome goes once to each entry and generation that its episode used.
+
+    Args:
+      step: updates of the actor so far.
+
+    Raises:
+      StorageError: nothing was written down.
+    """
+    events: list[Event] = []
+    used: list[tuple[int, bool]] = []
+    for outcome in outcomes:
+        entries = {entry.id: entry for entry in outcome.entries}
+        value = 1.0 if outcome.success else -1.0
+        events += [Event("credited", entry, outcome.episode, value, step=step) for entry in entries]
+        generations = [entry.generation for entry in entries.values()]
+        generations += outcome.generations
+        used += [(number, outcome.success) for number in dict.fromkeys(generations)]
+    bank.record(events)
+    if buffer is not None:
+        for number, success in used:
+            buffer.credit(number, success)

@@ -20,12 +20,13 @@ from jaxrl_guided.complementary.actor import (
     fresh,
     starts_of,
 )
+from jaxrl_guided.complementary.advised import actions_of
 from jaxrl_guided.complementary.credit import CreditBuffer
 from jaxrl_guided.complementary.extractor import Experience, Extractor, Playing
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.hand_over import HandOver, Versioned
 from jaxrl_guided.learners.language.learner import LanguageLearner, LanguageState
-from jaxrl_guided.learners.language.rollouts import Episode
+from jaxrl_guided.learners.language.rollouts import Episode, Watch, outcomes_of
 from jaxrl_guided.learners.language.run_config import ImproveConfig
 from jaxrl_guided.learners.language.training import samples_of
 from jaxrl_guided.runtime.ranges import COUNT, check
@@ -38,13 +39,16 @@ class LoopConfig:
     Attributes:
       chunk: tokens that each draws in a turn.
       barrier: a step waits until the extractor has nothing left to do.
-      train_actor: whether the actor learns.
+      train_actor, train_extractor: whether they learn.
+      fixed: nothing is written to the bank after the warm-up (`ActorConfig.warm_up`).
       split: whether advantages are normalised inside each half of a group.
     """
 
     chunk: int = 32
     barrier: bool = False
     train_actor: bool = True
+    train_extractor: bool = True
+    fixed: bool = False
     split: bool = True
 
     def __post_init__(self) -> None:
@@ -129,6 +133,8 @@ class Background:
         if not samples:
             return {}
         found = self._model.learn(samples)
+        assert self._buffer is not None
+        found["reward"] = self._buffer.reward
         return {f"extractor_{name}": value for name, value in found.items()}
 
     def drain(self) -> dict[str, float]:
@@ -188,45 +194,58 @@ class DualLoop:
         self._playing, self._guide, self._actor = playing, guide, actor
         self._background = background
 
-    def step(self, number: int) -> dict[str, float]:
+    def step(self, number: int, watch: Watch | None = None) -> dict[str, float]:
         """Plays the episodes of a step, learns from them; what the extractor has left goes on.
 
+        Args:
+          watch: told from time to time how many episodes have ended, and of how many. What it
+            raises ends the step in its middle: the loop is of no further use.
+
         Returns:
-          Metrics: `success`, `reward`, `turns` of all episodes, `success_guided` and
-          `success_free`, `stale`, `play_seconds`, those of the actor's update, and
-          `extractor_…` of the extractor's if there was one.
+          Metrics: those of `outcomes_of` for all episodes and of `halves`, `stale`, `play_seconds`,
+          those of the actor's update, and `extractor_…` of the extractor's if there was one.
         """
         warming = number < self._acting.warm_up
         self._guide.next_step(number)
-        if self._background is not None:
-            self._background.next_step(number)
+        background = self._at_work(number)
+        if background is not None:
+            background.next_step(number)
         starts = starts_of(self._acting, self._seed, number, self._seeds, guide=not warming)
         self._playing.add(starts)
-        begun, episodes, metrics = time.perf_counter(), list[Episode](), dict[str, float]()
+        begun, ended, metrics = time.perf_counter(), list[Experience](), dict[str, float]()
         while self._playing.busy:
-            metrics |= self._turn(episodes)
+            metrics |= self._turn(ended, background)
+            if watch is not None:
+                watch(len(ended), len(starts))
         metrics["play_seconds"] = time.perf_counter() - begun
-        if self.config.barrier and self._background is not None:
-            metrics |= self._background.drain()
-        metrics |= _outcomes(episodes)
+        if self.config.barrier and background is not None:
+            metrics |= background.drain()
+        episodes = [experience.episode for experience in ended]
+        metrics |= outcomes_of(episodes)._asdict() | halves(ended)
         if self.config.train_actor and not warming:
             metrics |= self._learn(number, episodes)
         return metrics
 
-    def _turn(self, episodes: list[Episode]) -> dict[str, float]:
+    def _at_work(self, number: int) -> Background | None:
+        """The extractor's side, unless the bank is fixed by now."""
+        if self._background is None or not self.config.fixed or number < self._acting.warm_up:
+            return self._background
+        self._background.drain()  # of what the last steps of the warm-up have left
+        return None
+
+    def _turn(self, ended: list[Experience], background: Background | None) -> dict[str, float]:
         """A few tokens of both; returns metrics of the extractor's updates."""
         weights, version = self._actor.weights()
         self._playing.begin(weights, version, self.config.chunk)
-        if self._background is not None:
-            self._background.begin()
+        if background is not None:
+            background.begin()
         metrics: dict[str, float] = {}
         for episode in self._playing.finish():
-            episodes.append(episode)
-            experience = self._guide.ended(episode)
-            if self._background is not None:
-                metrics |= self._background.add(experience)
-        if self._background is not None:
-            metrics |= self._background.finish()
+            ended.append(self._guide.ended(episode))
+            if background is not None:
+                metrics |= background.add(ended[-1])
+        if background is not None:
+            metrics |= background.finish()
         return metrics
 
     def _learn(self, number: int, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -240,14 +259,17 @@ class DualLoop:
         return metrics
 
 
-def _outcomes(episodes: Sequence[Episode]) -> dict[str, float]:
-    found = {
-        "success": float(np.mean([episode.success for episode in episodes])),
-        "reward": float(np.mean([episode.total_reward for episode in episodes])),
-        "turns": float(np.mean([episode.turns for episode in episodes])),
-    }
+def halves(ended: Sequence[Experience]) -> dict[str, float]:
+    """What guided and free episodes have come to, and how old the entries were.
+
+    Returns:
+      `actions` of an episode, `success_guided` and `success_free` where there are such episodes,
+      `entry_age`: episodes between the one that a shown entry was learned from and its own.
+    """
+    found = {"actions": float(np.mean([actions_of(each.episode) for each in ended]))}
     for name, part in (("guided", GUIDED), ("free", FREE)):
-        half = [episode.success for episode in episodes if episode.start.part == part]
+        half = [each.episode.success for each in ended if each.episode.start.part == part]
         if half:
             found[f"success_{name}"] = float(np.mean(half))
-    return found
+    ages = [each.number - entry.episode for each in ended for entry in each.shown]
+    return found | ({"entry_age": float(np.mean(ages))} if ages else {})

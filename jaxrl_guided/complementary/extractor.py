@@ -7,21 +7,21 @@ Questions of actors come first, because an episode waits for them; then a merge;
 import dataclasses
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
 from jaxrl_guided.backbones.embedders import Embedder
 from jaxrl_guided.backbones.turns import Weights
 from jaxrl_guided.complementary import prompts
-from jaxrl_guided.complementary.bank import Bank, Entry, Event
+from jaxrl_guided.complementary.bank import Bank, Entry
 from jaxrl_guided.complementary.bank.records import NOBODY
 from jaxrl_guided.complementary.consolidation import (
     MergeConfig,
     MergePass,
-    transcript_of,
+    distil_text,
     write_of,
 )
-from jaxrl_guided.complementary.credit import CreditBuffer, Generation
+from jaxrl_guided.complementary.credit import CreditBuffer, Generation, Outcome, credit
 from jaxrl_guided.complementary.operations import Rejected, parse
 from jaxrl_guided.complementary.requests import Requests
 from jaxrl_guided.complementary.retrieval import Question, Retriever
@@ -88,12 +88,14 @@ class Experience:
       number: of the episode in the run; credit is by it.
       task: scope of what is learned.
       shown: entries that the actor was shown.
+      credited: its outcome has been credited already, together with those of others.
     """
 
     episode: Episode
     number: int
     task: str = ""
     shown: Sequence[Entry] = ()
+    credited: bool = False
 
 
 @dataclasses.dataclass
@@ -130,6 +132,7 @@ class Extractor:
     Attributes:
       counts: answers by kind, operations as `operation …`, rejections as `rejected …`, and
         `dropped`, `late` (an entry had ended), `too long`.
+      tokens: that it has said.
       step: updates of the actor so far; the owner sets it.
     """
 
@@ -146,6 +149,7 @@ class Extractor:
         seed: int = 0,
     ) -> None:
         self.config, self.counts, self.step = config, Counter[str](), 0
+        self.tokens = 0
         self._answering, self._slots, self._requests, self._bank = answering, slots, requests, bank
         self._embed, self._retriever, self._buffer, self._seed = embed, retriever, buffer, seed
         self._episodes: deque[Experience] = deque()
@@ -167,18 +171,30 @@ class Extractor:
         return self.config.full == "block" and len(self._episodes) >= self.config.queue
 
     def add(self, experience: Experience) -> None:
-        """An episode has ended: credits what it used, and keeps it to be read.
+        """An episode has ended: credits what it used unless that was done, and keeps it.
 
         Raises:
           StorageError: the credit was not written down.
         """
-        self._credit(experience)
+        if not experience.credited:
+            advice = self._advice.pop(experience.number, _Advice())
+            entries = (*experience.shown, *advice.entries)
+            success = experience.episode.success
+            self.credit([Outcome(experience.number, success, entries, advice.generations)])
         if self.config.distil == "guided" and not experience.shown:
             return
         if len(self._episodes) >= self.config.queue:
             self._episodes.popleft()
             self.counts["dropped"] += 1
         self._episodes.append(experience)
+
+    def credit(self, outcomes: Iterable[Outcome]) -> None:
+        """Outcomes of episodes go to what they used.
+
+        Raises:
+          StorageError: they were not written down.
+        """
+        credit(self._bank, self._buffer, outcomes, self.step)
 
     def ask(
         self, text: str, description: str, number: int, task: str = ""
@@ -207,6 +223,7 @@ class Extractor:
         ended = self._answering.finish()
         for episode in ended:
             self._requests.texts.pop(episode.start.seed)
+            self.tokens += int(episode.spoken.sum())
             handle = self._asked.pop(episode.start.seed)
             if not episode.turns:
                 self.counts["too long"] += 1
@@ -241,30 +258,15 @@ class Extractor:
             Generation(episode.tokens, episode.spoken, episode.log_probs, temperature)
         )
 
-    def _credit(self, experience: Experience) -> None:
-        """An episode's outcome goes once to each entry and generation that it used."""
-        success, number = experience.episode.success, experience.number
-        advice = self._advice.pop(number, _Advice())
-        entries = {entry.id: entry for entry in (*experience.shown, *advice.entries)}
-        value = 1.0 if success else -1.0
-        self._bank.record(
-            [Event("credited", entry, number, value, step=self.step) for entry in entries]
-        )
-        if self._buffer is not None:
-            used = [entry.generation for entry in entries.values()] + advice.generations
-            for generation in dict.fromkeys(used):
-                self._buffer.credit(generation, success)
-
     def _submit_episode(self, experience: Experience) -> None:
         episode, shown = experience.episode, experience.shown
-        text = prompts.render(
-            "distil",
+        text = distil_text(
+            episode.description,
+            episode.success,
+            episode.messages,
+            [entry.text for entry in shown],
+            self.config.most,
             self.config.compact,
-            description=episode.description,
-            outcome="SUCCESS" if episode.success else "FAILURE",
-            transcript=transcript_of(episode.messages),
-            shown=prompts.numbered([entry.text for entry in shown]),
-            most=self.config.most,
         )
 
         def handle(output: str, generation: int) -> None:

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from jaxrl_guided.complementary.advised import NO_MORE, Advised
+from jaxrl_guided.complementary.advised import NO_MORE, Advised, actions_of
 from jaxrl_guided.complementary.bank import Entry
 from jaxrl_guided.envs.text.task import TASK, Opening, Reply
+from jaxrl_guided.learners.language.rollouts import Episode, Start
 
 QUESTION = "hm <knowledge_search_and_ask> which way? </knowledge_search_and_ask>"
 ENTRY = Entry("Walls", "Walk along them.", np.zeros(2, np.float32), id=3)
@@ -103,3 +104,22 @@ def test_a_new_episode_has_no_help_of_the_last_one():
     assert (len(asked), inner.steps) == (1, 1)
     task.close()
     assert inner.closed
+
+
+def test_questions_and_unread_answers_are_no_steps_of_the_task():
+    said = [
+        ("system", "rules"),
+        ("user", "go"),
+        ("assistant", QUESTION),
+        ("tool", "east"),
+        ("assistant", QUESTION),
+        ("tool", NO_MORE),
+        ("assistant", "east"),
+        ("user", "Say a direction."),
+        ("assistant", QUESTION),  # of an episode that may not ask: an answer like any other
+        ("user", "1"),
+        ("assistant", "go east"),
+    ]
+    none = np.zeros(0)
+    episode = Episode(Start(0, 0), "", said, none, none, none, {}, True, 5, 2, "terminated", 0)
+    assert actions_of(episode) == 2

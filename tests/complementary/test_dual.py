@@ -212,6 +212,28 @@ def test_an_actor_that_is_frozen_does_not_learn(path):
     assert len(world.actor.batches) == 0
 
 
+def test_a_fixed_bank_stays_as_the_warm_up_has_left_it(path):
+    world = World(path, fixed=True)
+    for number in range(4):
+        world.loop.step(number)
+    assert world.extractor.counts["distilled"] == 8  # episodes of step 0
+    assert len(world.bank) == 8
+    assert world.actor.version == 3
+    assert world.scribe.version == 0
+
+
+def test_ages_and_steps_of_the_task_are_told(path):
+    world = World(path)
+    for number in range(2):
+        metrics = world.loop.step(number)
+        world.background.drain()
+    assert metrics["actions"] == 1
+    shown = [entry for entry in world.bank.entries() if world.bank.usage(entry.id).retrievals]
+    assert 0 < metrics["entry_age"] < 16
+    assert shown
+    assert "entry_age" not in world.loop.step(0)  # the warm-up shows nothing
+
+
 def test_the_same_seed_is_the_same_run(path):
     logs = []
     for name in ("one", "two"):

@@ -19,6 +19,7 @@ NAMES = sorted(
 )
 WITH_RUN_DIR = (
     "compare_backbone",
+    "complementary",
     "lago",
     "sweep",
     "train",

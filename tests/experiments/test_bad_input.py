@@ -91,6 +91,7 @@ PPO = [*ONLINE, "--config.arm=ppo", "--run_dir=new"]
 LAGO = ["lago", "--preset=smoke", "--run_dir=new"]
 TRAIN = ["train", "--preset=smoke", "--run_dir=new"]
 TALK = ["train_llm", "--preset=smoke", "--run_dir=new"]
+BOTH = ["complementary", "--preset=smoke", "--run_dir=new"]
 NOT_REAL = r"easy_data is of level 'easy', but priors and cloned policies learn from level 'real'"
 NO_BACKBONE = r"backbone 'gone' is neither a path nor nano or smollm2"
 CUT_BACKBONE = r"tiny.gguf: truncated or corrupt GGUF file"
@@ -128,6 +129,16 @@ CASES = [
     ),
     (["evaluate", "--prior=prior", "--levels=medium", "--preset=smoke"], r"'clevr/medium'"),
     (["render", "--env=clevr/medium", "--out=new"], r"unknown 'clevr/medium'"),
+    ([*BOTH, "--arm=static"], r"arm: unknown 'static'; did you mean static_online"),
+    ([*BOTH, "--config.task=minihack/River"], r"nobody teaches 'minihack/River' by script"),
+    ([*BOTH, "--config.embedder=gpt"], r"backbone 'gpt' is neither a path nor nano or smollm2"),
+    ([*BOTH, "--extractor_device=9"], r"--extractor_device must be below \d, the number of dev"),
+    ([*BOTH, "--config.acting.guided=1"], r"--config.acting.* no half of one rollout"),
+    ([*BOTH, "--config.actor.max_length=64"], r"actor.max_length must be at least \d+"),
+    ([*BOTH, "--config.acting.warm_up=9"], r"steps must be above acting.warm_up 9"),
+    ([*TALK, "--config.improve.objective.kl_weight=1"], r"kl_weight must be 0 unless finetune"),
+    ([*TALK, f"--config.seed={2**63}"], r"--config.seed.* must be below 2\*\*63"),
+    ([*TALK, "--config.task=no_such:task"], r"needs the module 'no_such': ModuleNotFoundError"),
     # Sizes.
     ([*COLLECT, "--config.episodes=-1"], r"--config.episodes: episodes must be at least 1, not -1"),
     ([*COLLECT, "--config.random_fraction=2"], r"--config.random_fraction: .* in \[0, 1\)"),
@@ -145,7 +156,7 @@ CASES = [
         [*PRIOR, "--preset=tinyllama"],
         r"backbone 'tinyllama' is a shape without weights: name a directory that has them",
     ),
-    ([*PRIOR, "--config.lora.rank=0"], r"--config.lora.rank.* must be positive"),
+    ([*PRIOR, "--config.lora.rank=0"], r"--config.lora.rank.* must be at least 1, not 0"),
     ([*PRIOR, "--config.backbone.num_layers=-2"], r"num_layers.*-2"),
     ([*PPO, "--config.ppo.num_envs=-8"], r"--config.ppo.num_envs: .*at least 1, not -8"),
     ([*PPO, "--config.ppo.minibatches=3"], r"--config.ppo.minibatches: .* do not divide into"),
@@ -280,7 +291,12 @@ CASES = [
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
     # Language models.
-    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose route or minihack/…"),
+    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose route, minihack/… or MODULE:"),
+    ([*TALK, "--config.task=mars:Hall"], r"task: 'mars:Hall' needs the module 'mars': Module"),
+    (
+        [*TALK, "--config.task=minihack/Room-5x5", "--config.options=compact=no"],
+        r"options: compact of minihack/Room-5x5 must be of type bool, not 'no'",
+    ),
     ([*TALK, "--config.task=minihack/Room-5"], r"unknown 'minihack/Room-5'; did you mean .*5x5\?"),
     ([*TALK, "--config.options=size=3"], r"options: route has no option size; it has none"),
     (
@@ -296,7 +312,7 @@ CASES = [
     ([*TALK, "--config.improve.minibatches=17"], r"improve.minibatches must be at most the 16"),
     (
         [*TALK, "--config.improve.objective.clip_low=-1"],
-        r"--config.improve.objective.clip_low: .* got -1.0",
+        r"--config.improve.objective.clip_low: .* not -1.0",
     ),
     ([*TALK, "--config.finetune=lora"], r"finetune must be full with backbone scratch"),
     ([*TALK, "--config.backbone=nano"], r"max_length must be at least"),
@@ -308,8 +324,8 @@ CASES = [
     ([*TALK, "--fsdp=99"], r"fsdp 99 and tensor 1 must be positive, their product at most"),
     ([*TALK, "--config.dtype=float16"], r"config.dtype=float16: must be one of float32, bfl"),
     (
-        [*TALK, "--config.warm_up.updates=1", "--config.task=minihack/Room-5x5"],
-        r"nobody demonstrates 'minihack/Room-5x5'; only route",
+        [*TALK, "--config.warm_up.updates=1", "--config.task=minihack/River"],
+        "nobody demonstrates 'minihack/River', only route",
     ),
     ([*TALK, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
     # What a stage writes.

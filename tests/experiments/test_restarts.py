@@ -92,19 +92,26 @@ def test_a_killed_run_ends_with_the_same_bits(kind, tmp_path):
     assert rows == sorted(set(rows))
 
 
-def test_a_killed_language_run_ends_with_the_same_bits(tmp_path):
+SAVED_OFTEN = "from jaxrl_guided.learners.language import job; job._SAVE_SECONDS = 0"
+STEPS = ("--config.save_every=1", "--config.steps=6", "--config.judge.every=3")
+LANGUAGE_RUNS = {
+    "train_llm": (SAVED_OFTEN, (), ("model",)),
+    "complementary": ("", STEPS, ("actor", "extractor")),
+}
+
+
+@pytest.mark.parametrize("script", LANGUAGE_RUNS)
+def test_a_killed_language_run_ends_with_the_same_bits(script, tmp_path):
     """kill -9 at three random moments; here each round is saved, not each minute."""
+    prelude, arguments, models = LANGUAGE_RUNS[script]
     code = (
-        "import runpy, sys\n"
-        "from jaxrl_guided.learners.language import job\n"
-        "job._SAVE_SECONDS = 0\n"
-        "sys.argv[0] = 'train_llm'\n"
-        "runpy.run_module('experiments.train_llm', run_name='__main__')\n"
+        f"import runpy, sys\n{prelude}\nsys.argv[0] = '{script}'\n"
+        f"runpy.run_module('experiments.{script}', run_name='__main__')\n"
     )
 
     def start(run_dir):
         return subprocess.Popen(
-            [sys.executable, "-c", code, "--preset=smoke", f"--run_dir={run_dir}"],
+            [sys.executable, "-c", code, "--preset=smoke", *arguments, f"--run_dir={run_dir}"],
             cwd=tmp_path,
             env=environment(tmp_path / "compiled"),
             stdout=subprocess.DEVNULL,
@@ -117,10 +124,8 @@ def test_a_killed_language_run_ends_with_the_same_bits(tmp_path):
     kill_three_times(start, cut, random.Random(0))
     last = start(cut)
     assert last.wait(timeout=600) == 0, last.stderr.read()
-    for name in ("model.safetensors", "tokenizer.json", "config.json"):
-        assert (cut / "model" / name).read_bytes() == (
-            tmp_path / "whole" / "model" / name
-        ).read_bytes()
+    for name in (f"{m}/{f}" for m in models for f in ("model.safetensors", "tokenizer.json")):
+        assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     ours, theirs = (
         json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole")
     )

@@ -1,0 +1,73 @@
+"""Trains an actor and an experience extractor that evolve together, or one of the arms beside them.
+
+    python -m experiments.complementary --preset=nano --run_dir=runs/room
+    python -m experiments.complementary --preset=nano --arm=baseline --run_dir=runs/room-baseline
+
+`nano` has two small models with words of their own on MiniHack's rooms, warmed up by scripted play;
+`smollm2` trains adapters on SmolLM2-135M-Instruct; `qwen` has the paper's shapes and settings with
+random weights: name directories with weights and `random_weights=false`. The run directory gets
+configuration, metrics, checkpoints, the bank (`python -m experiments.bank show RUN`), both models,
+judged episodes, the bank's best and worst entries, curves and a summary. A run that was stopped
+goes on with the same command and `--run_dir`.
+"""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+from absl import flags
+
+from jaxrl_guided.complementary.presets import PRESETS
+from jaxrl_guided.runtime import app, cell_flags, config
+from jaxrl_guided.runtime.errors import UserError
+
+_ARM = flags.DEFINE_string("arm", None, "What is compared, in place of --config.arm.")
+_DEVICE = flags.DEFINE_integer(
+    "extractor_device", 0, "Number of the device that the extractor's model is on.", 0
+)
+_CONFIG = config.define(PRESETS)
+flags.adopt_module_key_flags(cell_flags)
+
+
+def run() -> None:
+    """Trains, judges and prints the summary."""
+    from jaxrl_guided.complementary.job import run_complementary
+    from jaxrl_guided.complementary.preparation import prepare
+    from jaxrl_guided.complementary.report import summary_text
+    from jaxrl_guided.complementary.run_config import ComplementaryConfig
+    from jaxrl_guided.complementary.table import run_cell
+    from jaxrl_guided.complementary.training import ComplementaryRun
+    from jaxrl_guided.runtime import errors, rundir, signals
+
+    if cell := cell_flags.read(ComplementaryConfig, _CONFIG):
+        settings, path = cell
+        print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
+        return
+    settings = _CONFIG.build()
+    if _ARM.value is not None:
+        settings = dataclasses.replace(settings, arm=_ARM.value)
+    with signals.catch_signals() as stop:
+        job = prepare(settings)
+        with errors.validation():
+            work = ComplementaryRun(job, _extractor_device())
+        with (
+            contextlib.closing(work),
+            rundir.open_run(app.RUN_DIR.value, settings.arm, settings) as run_dir,
+        ):
+            result = run_complementary(work, run_dir, stop)
+    print(summary_text(settings, result))
+    print(f"results in {run_dir.home}")
+
+
+def _extractor_device() -> Any:
+    """None beside the actor, where nothing need be moved."""
+    import jax
+
+    there = jax.local_devices()
+    if _DEVICE.value >= len(there):
+        raise UserError(f"--extractor_device must be below {len(there)}, the number of devices")
+    return there[_DEVICE.value] if _DEVICE.value else None
+
+
+if __name__ == "__main__":
+    app.main(run, uses_run_dir=True)

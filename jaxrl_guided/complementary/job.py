@@ -1,0 +1,290 @@
+"""A run from its start or last checkpoint to its end: metrics, checkpoints, models, summary."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxrl_guided.complementary import report
+from jaxrl_guided.complementary.bank import BANK_FILE, Bank
+from jaxrl_guided.complementary.bank.report import gini
+from jaxrl_guided.complementary.credit import CreditBuffer
+from jaxrl_guided.complementary.training import ComplementaryRun, Course, successes
+from jaxrl_guided.learners.language.job import EPISODES, as_record
+from jaxrl_guided.learners.language.learner import LanguageState
+from jaxrl_guided.learners.language.rollouts import Episode
+from jaxrl_guided.runtime.checkpoint import Checkpointer
+from jaxrl_guided.runtime.files import write_text
+from jaxrl_guided.runtime.metrics import MetricsWriter, read_metrics
+from jaxrl_guided.runtime.progress import ProgressBar
+from jaxrl_guided.runtime.rundir import RunDir
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
+
+_SHOWN = ("success", "success_guided", "success_free", "bank_size")
+_WRITTEN = 8
+_MOST_SKIPPED = 3
+
+
+@dataclasses.dataclass
+class _Record:
+    """What a run has come to.
+
+    Attributes:
+      done: steps.
+      curve: points: `steps`, the totals then, and successes of `Course.judge`.
+      totals: `actions` (steps of the task), `episodes` and `tokens` that the actor has drawn.
+      seconds: of work.
+    """
+
+    done: int
+    curve: dict[str, list[float]]
+    totals: dict[str, float]
+    seconds: float
+    skipped: int = 0
+
+    @classmethod
+    def new(cls) -> "_Record":
+        return cls(0, {}, dict.fromkeys(("actions", "episodes", "tokens"), 0.0), 0.0)
+
+    def data(self) -> dict[str, Any]:
+        found = dataclasses.asdict(self)
+        del found["skipped"]
+        return found
+
+
+def run_complementary(work: ComplementaryRun, run: RunDir, stop: StopFlag) -> dict[str, Any]:
+    """Warms up, plays and learns, judges, and writes all that a run directory holds.
+
+    Args:
+      work: prepared; the directory belongs to its configuration.
+
+    Returns:
+      JSON data: `curve` (steps, actions, episodes and tokens of the actor, success with and without
+      experience), its last point as `final`; in training, over the last quarter: `actions` of an
+      episode, and how far guided episodes were `ahead` of free ones (or None); `taught` (success
+      of the scripted play, or None), `operations` (answers and operations of the extractor by
+      kind), `extractor_tokens`, `bank_size`, `minutes`.
+
+    Raises:
+      BankError: the bank cannot be opened.
+      FloatingPointError: the run has diverged.
+      Stopped: asked to stop; the same call goes on from the last checkpoint.
+    """
+    config = work.job.config
+    with (
+        Checkpointer(run.checkpoints, run.config) as checkpoints,
+        contextlib.ExitStack() as stack,
+    ):
+        saved = checkpoints.latest_step()
+        states, buffer, meta = _restored(work, checkpoints) if saved else _warmed(work, stop)
+        bank = None
+        if work.job.extractor is not None:
+            bank = stack.enter_context(
+                Bank(
+                    run.path / BANK_FILE,
+                    work.job.embed.dim,
+                    work.job.embed.name,
+                    run=config.arm,
+                    version=meta["bank"],
+                    capacity=config.capacity,
+                )
+            )
+        course = work.open(bank, states, buffer)
+        record = _Record(**meta["record"]) if saved else _Record.new()
+        if saved:
+            course.go_on(meta["counters"])
+            print(f"goes on from step {saved:,} of {config.steps:,}", file=sys.stderr)
+        _train(work, run, checkpoints, course, record, stop)
+        result = _result(work, run, course, record)
+        report.write(work.job, run, course, result)
+    return result
+
+
+def _warmed(
+    work: ComplementaryRun, stop: StopFlag
+) -> tuple[dict[str, LanguageState], CreditBuffer, dict[str, Any]]:
+    """The start: models after their warm-up, nothing to learn from, the empty bank."""
+    config = work.job.config
+    total = config.actor.warm_up.updates + config.extractor_model.warm_up.updates
+    with ProgressBar("warm-up", total, unit="updates") as bar:
+
+        def progress(done: int, of: int) -> None:
+            if stop.requested:
+                raise Stopped("nothing was saved yet: the same command begins anew")
+            bar.update(done)
+
+        states = work.warm_up(progress)
+    return states, CreditBuffer(config.credit), {"bank": 0}
+
+
+def _restored(
+    work: ComplementaryRun, checkpoints: Checkpointer
+) -> tuple[dict[str, LanguageState], CreditBuffer, dict[str, Any]]:
+    shapes = checkpoints.stamp()["meta"]["buffer"]
+    arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes.items()}
+    template: Any = {"models": work.templates(), "buffer": _filled(arrays)}
+    state, meta = checkpoints.restore(template)
+    buffer = CreditBuffer.from_state(work.job.config.credit, arrays | state["buffer"])
+    return state["models"], buffer, meta
+
+
+def _filled(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Orbax saves no array without elements."""
+    return {name: array for name, array in arrays.items() if array.size}
+
+
+def _save(checkpoints: Checkpointer, course: Course, record: _Record) -> None:
+    """The extractor has nothing left to do (`Course.drain`)."""
+    arrays = course.buffer.state()
+    bank = course.bank
+    meta = {
+        "record": record.data(),
+        "counters": course.counters(),
+        "bank": 0 if bank is None else bank.checkpoint(f"step {record.done}"),
+        "buffer": {name: [str(a.dtype), list(a.shape)] for name, a in arrays.items()},
+    }
+    checkpoints.save(record.done, {"models": course.states(), "buffer": _filled(arrays)}, meta)
+
+
+def _train(
+    work: ComplementaryRun,
+    run: RunDir,
+    checkpoints: Checkpointer,
+    course: Course,
+    record: _Record,
+    stop: StopFlag,
+) -> None:
+    """Goes on to the end, with checkpoints on the way.
+
+    A stop is at once: what was done since the last checkpoint will be done again.
+    """
+    config, first, clock = work.job.config, record.done, time.monotonic()
+    with (
+        MetricsWriter(run.path, resume_step=first or -1) as metrics,
+        ProgressBar(config.arm, config.steps, first) as bar,
+    ):
+
+        def watch(ended: int, of: int) -> None:
+            if stop.requested:
+                raise Stopped(_where(run, checkpoints))
+            if 0 < ended < of:
+                bar.update(record.done, episodes=ended, of=of)
+
+        def judge() -> None:
+            _judge(course, run, record, config.judge.every, config.steps, metrics, watch)
+
+        judge()
+        while record.done < config.steps:
+            numbers = course.step(record.done, watch)
+            record.done += 1
+            due = record.done % config.save_every == 0 or record.done == config.steps
+            if due:
+                numbers |= course.drain()
+            _check_finite(record, numbers)
+            _count(record, numbers, config.acting.instances * config.acting.rollouts)
+            numbers |= _bank_numbers(course) | _operations(course)
+            metrics.write(record.done, numbers)
+            bar.update(record.done, **{n: numbers[n] for n in _SHOWN if n in numbers})
+            judge()  # before it is saved, so that the point is in the checkpoint
+            if due:
+                now = time.monotonic()
+                record.seconds, clock = record.seconds + now - clock, now
+                metrics.flush()
+                _save(checkpoints, course, record)
+
+
+def _where(run: RunDir, checkpoints: Checkpointer) -> str:
+    last = checkpoints.latest_step()
+    since = f"from step {last:,}" if last else "from its start, since no checkpoint was due yet"
+    return f"the same command goes on {since} with --run_dir={run.home}"
+
+
+def _judge(
+    course: Course,
+    run: RunDir,
+    record: _Record,
+    every: int,
+    steps: int,
+    metrics: MetricsWriter,
+    watch: Callable[[int, int], None],
+) -> None:
+    """A point of the curve, if it is time for one and it is not there yet."""
+    curve, done = record.curve, record.done
+    if (done % every and done != steps) or done in curve.get("steps", []):
+        return
+    judged = course.judge(done, watch)
+    found = successes(judged)
+    point = {"steps": float(done), **record.totals, **found}
+    for name, value in point.items():
+        curve.setdefault(name, []).append(value)
+    metrics.write(done, {f"judged_{name}": value for name, value in found.items()})
+    _write_episodes(run, done, judged)
+
+
+def _write_episodes(run: RunDir, done: int, judged: dict[str, list[Episode]]) -> None:
+    (run.path / EPISODES).mkdir(exist_ok=True)
+    lines = [
+        json.dumps({"step": done, "experience": name, **as_record(episode)}, ensure_ascii=False)
+        for name, episodes in judged.items()
+        for episode in episodes[:_WRITTEN]
+    ]
+    write_text(run.path / EPISODES / f"{done:06}.jsonl", "".join(f"{x}\n" for x in lines))
+
+
+def _check_finite(record: _Record, numbers: dict[str, float]) -> None:
+    """An odd batch whose gradient is not finite changes nothing; several in a row are no chance."""
+    skipped = max(numbers.get("skipped", 0.0), numbers.get("extractor_skipped", 0.0))
+    record.skipped = record.skipped + 1 if skipped == 1 else 0
+    loss = numbers.get("loss", 0.0)
+    if not math.isfinite(loss) or record.skipped == _MOST_SKIPPED:
+        raise FloatingPointError(
+            f"at step {record.done:,} the loss is {loss:g} and no gradient of the last "
+            f"{record.skipped} steps was finite; a smaller learning rate may help"
+        )
+
+
+def _count(record: _Record, numbers: dict[str, float], episodes: int) -> None:
+    record.totals["episodes"] += episodes
+    record.totals["actions"] += round(numbers["actions"] * episodes)
+    record.totals["tokens"] += round(numbers["answer_tokens"] * numbers["turns"] * episodes)
+
+
+def _bank_numbers(course: Course) -> dict[str, float]:
+    if course.bank is None:
+        return {}
+    counts = [course.bank.usage(entry.id).retrievals for entry in course.bank.entries()]
+    return {"bank_size": float(len(counts)), "retrieval_gini": gini(counts)}
+
+
+def _operations(course: Course) -> dict[str, float]:
+    """All answers and operations of the extractor so far, by kind."""
+    counts = Counter[str]() if course.extractor is None else course.extractor.counts
+    return {f"total_{name.replace(' ', '_')}": float(count) for name, count in counts.items()}
+
+
+def _result(work: ComplementaryRun, run: RunDir, course: Course, record: _Record) -> dict[str, Any]:
+    rows = [row for row in read_metrics(run.path) if row["step"] > 0.75 * record.done]
+    ahead = [
+        row["success_guided"] - row["success_free"]
+        for row in rows
+        if "success_guided" in row and "success_free" in row
+    ]
+    extractor = course.extractor
+    return {
+        "curve": record.curve,
+        "final": {n: record.curve[n][-1] for n in ("with", "without") if n in record.curve},
+        "actions": float(np.mean([row["actions"] for row in rows if "actions" in row])),
+        "ahead": float(np.mean(ahead)) if ahead else None,
+        "taught": work.job.taught,
+        "operations": {} if extractor is None else dict(sorted(extractor.counts.items())),
+        "extractor_tokens": 0 if extractor is None else extractor.tokens,
+        "bank_size": 0 if course.bank is None else len(course.bank),
+        "minutes": round(record.seconds / 60, 2),
+    }

@@ -1,0 +1,129 @@
+"""Named runs for `experiments.complementary`."""
+
+import dataclasses
+
+from jaxrl_guided.backbones.lora import LoraConfig
+from jaxrl_guided.complementary.actor import ActorConfig
+from jaxrl_guided.complementary.consolidation import MergeConfig
+from jaxrl_guided.complementary.credit import CreditConfig
+from jaxrl_guided.complementary.extractor import ExtractorConfig
+from jaxrl_guided.complementary.retrieval import RetrievalConfig
+from jaxrl_guided.complementary.run_config import ComplementaryConfig, ModelConfig
+from jaxrl_guided.learners.language.run_config import JudgeConfig, ScratchConfig, WarmUpConfig
+
+_SHAPE = ScratchConfig(
+    hidden_size=64, intermediate_size=128, num_layers=2, num_heads=4, vocab_size=1500
+)
+
+NANO = ComplementaryConfig(
+    options=("compact=true", "max_turns=12"),
+    actor=ModelConfig(
+        scratch=_SHAPE,
+        warm_up=WarmUpConfig(updates=300, episodes=1000, batch=16),
+        learning_rate=4e-4,
+        max_tokens=12,
+        max_length=512,
+        slots=32,
+        micro_batch=8,
+    ),
+    extractor_model=ModelConfig(
+        scratch=_SHAPE,
+        warm_up=WarmUpConfig(updates=300, batch=16),
+        learning_rate=4e-4,
+        max_tokens=128,
+        max_length=640,
+        slots=16,
+        micro_batch=8,
+    ),
+    acting=ActorConfig(instances=4),
+    extractor=ExtractorConfig(compact=True, most=2, merge=MergeConfig()),
+    credit=CreditConfig(),
+    retrieval=RetrievalConfig(recency="steps", recent=2),
+    capacity=200,
+    judge=JudgeConfig(episodes=128, every=25),
+)
+
+_TINY = ScratchConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
+
+SMOKE = dataclasses.replace(
+    NANO,
+    options=("compact=true", "max_turns=4"),
+    actor=dataclasses.replace(
+        NANO.actor,
+        scratch=_TINY,
+        warm_up=WarmUpConfig(updates=20, episodes=64, batch=8),
+        max_length=320,
+        slots=8,
+    ),
+    extractor_model=dataclasses.replace(
+        NANO.extractor_model,
+        scratch=_TINY,
+        warm_up=WarmUpConfig(updates=20, batch=8),
+        max_tokens=48,
+        max_length=448,
+        slots=8,
+    ),
+    acting=dataclasses.replace(NANO.acting, instances=2, rollouts=4, guided=2, warm_up=1),
+    credit=CreditConfig(batch=4),
+    steps=4,
+    offline_steps=1,
+    save_every=2,
+    judge=JudgeConfig(episodes=8, every=2),
+)
+
+_WORDY = ("max_turns=30",)
+
+SMOLLM2 = dataclasses.replace(
+    NANO,
+    options=_WORDY,
+    actor=ModelConfig(
+        "smollm2-135m-instruct",
+        finetune="lora",
+        lora=LoraConfig(16),
+        warm_up=WarmUpConfig(updates=0),
+        learning_rate=1e-4,
+        max_tokens=64,
+        max_length=4096,
+        slots=8,
+        micro_batch=1,
+    ),
+    extractor_model=ModelConfig(
+        "smollm2-135m-instruct",
+        finetune="lora",
+        lora=LoraConfig(16),
+        warm_up=WarmUpConfig(updates=0),
+        learning_rate=1e-4,
+        max_tokens=256,
+        max_length=6144,
+        slots=8,
+        micro_batch=1,
+    ),
+    extractor=ExtractorConfig(),
+    embedder="minilm",
+    capacity=20_000,
+    judge=JudgeConfig(episodes=32, every=25),
+)
+
+_LARGE = ModelConfig(
+    "qwen2.5_7b",
+    random_weights=True,
+    warm_up=WarmUpConfig(updates=0),
+    learning_rate=1e-6,
+    max_tokens=512,
+    max_length=16_384,
+    slots=128,
+    micro_batch=8,
+    dtype="bfloat16",
+)
+
+QWEN = dataclasses.replace(
+    SMOLLM2,
+    actor=_LARGE,
+    extractor_model=dataclasses.replace(_LARGE, backbone="qwen3_4b", max_tokens=4096, slots=64),
+    acting=ActorConfig(instances=16),
+    retrieval=RetrievalConfig(),
+    steps=145,
+    judge=JudgeConfig(episodes=128, every=5),
+)
+
+PRESETS = {"nano": NANO, "smollm2": SMOLLM2, "qwen": QWEN, "smoke": SMOKE}
