@@ -162,7 +162,11 @@ def test_presets_are_within_the_limits_of_the_reference():
             "extractor_model.max_length must be at least",
         ),
         (
-            {"actor": ModelConfig("qwen9", random_weights=True, warm_up=WarmUpConfig(updates=0))},
+            {
+                "actor": ModelConfig(
+                    "qwen9", random_weights=True, warm_up=WarmUpConfig(updates=0, episodes=8)
+                )
+            },
             "actor.backbone must be one of",
         ),
     ],
