@@ -38,7 +38,7 @@ SLOWER = 10
 """Times a step's rollouts that the stub takes for an answer."""
 
 _WARM_UP = WarmUpConfig(updates=30, episodes=200, batch=8)
-_FIRST = 3  # steps that are not measured: programs are compiled
+_FIRST = 6  # steps that are not measured: programs are compiled
 
 
 class Stub:
@@ -83,7 +83,7 @@ def _config() -> ComplementaryConfig:
         NANO,
         actor=dataclasses.replace(NANO.actor, warm_up=_WARM_UP),
         extractor_model=dataclasses.replace(NANO.extractor_model, warm_up=_WARM_UP),
-        acting=ActorConfig(instances=4, guided=0, questions=0, warm_up=0),
+        acting=ActorConfig(instances=1, guided=0, questions=0, warm_up=0),
         extractor=dataclasses.replace(NANO.extractor, merge=None),
         loop=LoopConfig(train_actor=False, train_extractor=False),
     )
