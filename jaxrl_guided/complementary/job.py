@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
-import math
 import sys
 import time
 from collections import Counter
@@ -17,19 +15,15 @@ from jaxrl_guided.complementary.bank import BANK_FILE, Bank
 from jaxrl_guided.complementary.bank.report import gini
 from jaxrl_guided.complementary.credit import CreditBuffer
 from jaxrl_guided.complementary.training import ComplementaryRun, Course, successes
-from jaxrl_guided.learners.language.job import EPISODES, as_record
+from jaxrl_guided.learners.language.journal import DivergenceCheck, write_episodes
 from jaxrl_guided.learners.language.learner import LanguageState
-from jaxrl_guided.learners.language.rollouts import Episode
 from jaxrl_guided.runtime.checkpoint import Checkpointer
-from jaxrl_guided.runtime.files import write_text
 from jaxrl_guided.runtime.metrics import MetricsWriter, read_metrics
 from jaxrl_guided.runtime.progress import ProgressBar
 from jaxrl_guided.runtime.rundir import RunDir
 from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 _SHOWN = ("success", "success_guided", "success_free", "bank_size")
-_WRITTEN = 8
-_MOST_SKIPPED = 3
 
 
 @dataclasses.dataclass
@@ -47,16 +41,13 @@ class _Record:
     curve: dict[str, list[float]]
     totals: dict[str, float]
     seconds: float
-    skipped: int = 0
 
     @classmethod
     def new(cls) -> "_Record":
         return cls(0, {}, dict.fromkeys(("actions", "episodes", "tokens"), 0.0), 0.0)
 
     def data(self) -> dict[str, Any]:
-        found = dataclasses.asdict(self)
-        del found["skipped"]
-        return found
+        return dataclasses.asdict(self)
 
 
 def run_complementary(work: ComplementaryRun, run: RunDir, stop: StopFlag) -> dict[str, Any]:
@@ -166,6 +157,7 @@ def _train(
     A stop is at once: what was done since the last checkpoint will be done again.
     """
     config, first, clock = work.job.config, record.done, time.monotonic()
+    check = DivergenceCheck("step")
     with (
         MetricsWriter(run.path, resume_step=first or -1) as metrics,
         ProgressBar(config.arm, config.steps, first) as bar,
@@ -187,7 +179,8 @@ def _train(
             due = record.done % config.save_every == 0 or record.done == config.steps
             if due:
                 numbers |= course.drain()
-            _check_finite(record, numbers)
+            skipped = max(numbers.get(f"{who}skipped", 0.0) for who in ("", "extractor_"))
+            check(record.done, numbers.get("loss", 0.0), skipped)
             _count(record, numbers, config.acting.instances * config.acting.rollouts)
             numbers |= _bank_numbers(course) | _operations(course)
             metrics.write(record.done, numbers)
@@ -225,29 +218,7 @@ def _judge(
     for name, value in point.items():
         curve.setdefault(name, []).append(value)
     metrics.write(done, {f"judged_{name}": value for name, value in found.items()})
-    _write_episodes(run, done, judged)
-
-
-def _write_episodes(run: RunDir, done: int, judged: dict[str, list[Episode]]) -> None:
-    (run.path / EPISODES).mkdir(exist_ok=True)
-    lines = [
-        json.dumps({"step": done, "experience": name, **as_record(episode)}, ensure_ascii=False)
-        for name, episodes in judged.items()
-        for episode in episodes[:_WRITTEN]
-    ]
-    write_text(run.path / EPISODES / f"{done:06}.jsonl", "".join(f"{x}\n" for x in lines))
-
-
-def _check_finite(record: _Record, numbers: dict[str, float]) -> None:
-    """An odd batch whose gradient is not finite changes nothing; several in a row are no chance."""
-    skipped = max(numbers.get("skipped", 0.0), numbers.get("extractor_skipped", 0.0))
-    record.skipped = record.skipped + 1 if skipped == 1 else 0
-    loss = numbers.get("loss", 0.0)
-    if not math.isfinite(loss) or record.skipped == _MOST_SKIPPED:
-        raise FloatingPointError(
-            f"at step {record.done:,} the loss is {loss:g} and no gradient of the last "
-            f"{record.skipped} steps was finite; a smaller learning rate may help"
-        )
+    write_episodes(run.path, done, "experience", judged)
 
 
 def _count(record: _Record, numbers: dict[str, float], episodes: int) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import difflib
 import importlib
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,17 +74,17 @@ def _find(name: str) -> tuple[_Family, str]:
     raise ValueError(f"environment: unknown '{name}'; {_advice(module, key, environment)}")
 
 
-def import_named(module: str, name: str) -> None:
-    """Imports the module in the environment name `name`.
+def import_named(module: str, name: str, kind: str = "environment") -> types.ModuleType:
+    """Imports the module in the name of an environment or of another `kind`.
 
     Raises:
       ValueError: that fails, whatever it raises.
     """
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except Exception as error:
         raise ValueError(
-            f"environment: '{name}' needs the module '{module}': {type(error).__name__}: {error}"
+            f"{kind}: '{name}' needs the module '{module}': {type(error).__name__}: {error}"
         ) from error
 
 

@@ -7,7 +7,6 @@ or function of that name, which makes the task.
 import dataclasses
 import difflib
 import functools
-import importlib
 import inspect
 import types
 import typing
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
+from jaxrl_guided.envs.registry import import_named
 from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
 from jaxrl_guided.envs.text.task import Demonstrator, TextTask
 
@@ -120,7 +120,7 @@ def make_demonstrator(name: str) -> Demonstrator:
 
 def _find(name: str) -> _Task:
     module, _, key = name.rpartition(":")
-    own = vars(_import(module, name)) if module else {}
+    own = vars(import_named(module, name, "task")) if module else {}
     if key in _TASKS:
         return _TASKS[key]
     family, _, level = key.partition("/")
@@ -130,16 +130,6 @@ def _find(name: str) -> _Task:
     if callable(make := own.get(key)):
         return _Task(make, getattr(make, "demonstrator", None))
     raise ValueError(f"task: unknown '{name}'; {_advice(module, key, own)}")
-
-
-def _import(module: str, name: str) -> types.ModuleType:
-    """The module in the task's name; raises ValueError if it fails, whatever it raises."""
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise ValueError(
-            f"task: '{name}' needs the module '{module}': {type(error).__name__}: {error}"
-        ) from error
 
 
 def _advice(module: str, key: str, own: Mapping[str, Any]) -> str:

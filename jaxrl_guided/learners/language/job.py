@@ -1,8 +1,6 @@
 """A run from its start or last checkpoint to its end: metrics, checkpoints, model, summary."""
 
 import dataclasses
-import json
-import math
 import sys
 import time
 from collections.abc import Mapping
@@ -11,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from jaxrl_guided.learners.language.export import save_model
+from jaxrl_guided.learners.language.journal import DivergenceCheck, write_episodes
 from jaxrl_guided.learners.language.learner import LanguageState
 from jaxrl_guided.learners.language.preparation import LanguageJob
-from jaxrl_guided.learners.language.rollouts import Episode, Watch, outcomes_of
+from jaxrl_guided.learners.language.rollouts import Watch, outcomes_of
 from jaxrl_guided.learners.language.run_config import LanguageRunConfig
 from jaxrl_guided.learners.language.training import LanguageRun
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.errors import UserError
-from jaxrl_guided.runtime.files import write_text
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.metrics import MetricsWriter
 from jaxrl_guided.runtime.plots import learning_curves
@@ -29,12 +27,7 @@ from jaxrl_guided.runtime.signals import StopFlag, Stopped
 MODEL = "model"
 """Directory of the final model within a run."""
 
-EPISODES = "episodes"
-"""Directory of judged episodes within a run, a file of JSON lines for each point of the curve."""
-
 _SAVE_SECONDS = 60.0
-_WRITTEN = 8
-_MOST_SKIPPED = 3
 _UNREAD = (
     "warning: no answer of this round did anything in the task, and while all returns are equal "
     "nothing is learned: the model needs a warm-up (warm_up.updates)"
@@ -92,7 +85,6 @@ class _Course:
     done: int
     curve: dict[str, list[float]]
     seconds: float
-    skipped: int = 0  # rounds in a row that have changed nothing
     clock: float = dataclasses.field(default_factory=time.monotonic)  # when seconds were counted
 
     def save(self, checkpoints: Checkpointer, origin: Mapping[str, str]) -> None:
@@ -125,6 +117,7 @@ def _train(
 ) -> None:
     """Goes on to the end, with checkpoints on the way."""
     first, origin, warned = course.done, work.job.origin, False
+    check = DivergenceCheck("round")
     with (
         MetricsWriter(run.path, resume_step=first or -1) as metrics,
         ProgressBar(work.job.config.task, work.rounds, first, unit="rounds") as bar,
@@ -148,7 +141,7 @@ def _train(
                 course.state, numbers = work.round(course.done, course.state, watch)
                 course.done += 1
                 metrics.write(course.done, numbers)
-                _check_finite(course, numbers)
+                check(course.done, numbers["loss"], numbers["skipped"])
                 if numbers.get("unread") == 1 and not warned:
                     warned = True
                     print(_UNREAD, file=sys.stderr)
@@ -176,37 +169,7 @@ def _judge(
         curve[name].append(outcomes_of(judged[name]).success)
     numbers = {f"judged_{name}": curve[name][-1] for name in _JUDGED}
     metrics.write(course.done, numbers)
-    (run.path / EPISODES).mkdir(exist_ok=True)
-    lines = [
-        json.dumps({"step": course.done, "judged": name, **as_record(episode)}, ensure_ascii=False)
-        for name in _JUDGED
-        for episode in judged[name][:_WRITTEN]
-    ]
-    write_text(run.path / EPISODES / f"{course.done:06}.jsonl", "".join(f"{x}\n" for x in lines))
-
-
-def as_record(episode: Episode) -> dict[str, Any]:
-    """An episode as JSON data for people to read."""
-    return {
-        "seed": episode.start.seed,
-        "description": episode.description,
-        "success": episode.success,
-        "rewards": dict(episode.rewards),
-        "turns": episode.turns,
-        "unread": episode.unread,
-        "end": episode.end,
-        "messages": [{"role": role, "content": text} for role, text in episode.messages],
-    }
-
-
-def _check_finite(course: _Course, numbers: Mapping[str, float]) -> None:
-    """An odd batch whose gradient is not finite changes nothing; several in a row are no chance."""
-    course.skipped = course.skipped + 1 if numbers["skipped"] == 1 else 0
-    if not math.isfinite(numbers["loss"]) or course.skipped == _MOST_SKIPPED:
-        raise FloatingPointError(
-            f"at round {course.done:,} the loss is {numbers['loss']:g} and no gradient of the last "
-            f"{course.skipped} rounds was finite; a smaller learning rate may help"
-        )
+    write_episodes(run.path, course.done, "judged", judged)
 
 
 def _draw(job: LanguageJob, curve: dict[str, list[float]], run: RunDir) -> None:
