@@ -29,7 +29,8 @@ types: setup-dev
 	$(PY) -m mypy
 
 test-fast: setup-dev
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not parity and not device"
+	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(PY) -m pytest -n 2 --dist loadfile \
+		-m "not slow and not parity and not device"
 
 smoke: setup-dev
 	rm -rf runs/smoke
