@@ -88,7 +88,7 @@ def rows(repeats: int) -> list[common.Row]:
 def run() -> None:
     """Measures, prints and writes."""
     common.check_only()
-    found = rows(2 if common.QUICK.value else 9)
+    found = rows(2 if common.QUICK.value else 5)
     common.write_results(NAME, found, common.results_path(NAME))
 
 

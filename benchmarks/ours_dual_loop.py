@@ -12,7 +12,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -38,7 +38,8 @@ SLOWER = 10
 """Times a step's rollouts that the stub takes for an answer."""
 
 _WARM_UP = WarmUpConfig(updates=30, episodes=200, batch=8)
-_FIRST = 6  # steps that are not measured: programs are compiled
+_STEPS = 8
+"""Timed together: one is short, and what else runs on a machine would show."""
 
 
 class Stub:
@@ -116,13 +117,19 @@ def measure_device(number: int, repeats: int) -> list[list[float]]:
         Bank(Path(folder) / "bank", job.embed.dim, job.embed.name) as bank,
     ):
         course = work.open(bank, work.warm_up(), CreditBuffer(job.config.credit))
-        loops = (_loop(job, course, None), course.loop)
-        for step in range(_FIRST):
-            loops[1].step(step)
+        alone = _loop(job, course, None)
         return [
-            [loop.step(step)["play_seconds"] for loop in loops]
-            for step in range(_FIRST, _FIRST + repeats)
+            [_played(loop, repeat) for loop in (alone, course.loop)]
+            for repeat in _unmeasured_first((alone, course.loop), repeats)
         ]
+
+
+def _unmeasured_first(loops: Sequence[DualLoop], repeats: int) -> Iterator[int]:
+    """Numbers of repeats, each after its steps ran once: by then their programs are compiled."""
+    for repeat in range(repeats):
+        for loop in loops:
+            _seconds(loop, repeat)
+        yield repeat
 
 
 def measure_stub(repeats: int) -> list[list[float]]:
@@ -141,13 +148,11 @@ def measure_stub(repeats: int) -> list[list[float]]:
         background = Background(extractor, course.actor, None, 32)
         alone, beside = _loop(job, course, None), _loop(job, course, background)
         waiting = _loop(job, course, background, barrier=True)
-        for step in range(_FIRST):
-            alone.step(step)
-        stub.seconds = SLOWER * _seconds(alone, _FIRST)
         found = []
-        for step in range(_FIRST, _FIRST + repeats):
-            seconds = [_seconds(loop, step) for loop in (alone, beside)]
-            found.append([*seconds, _seconds(waiting, step)])
+        for repeat in _unmeasured_first((alone, beside), repeats):
+            first = _seconds(alone, repeat)
+            stub.seconds = SLOWER * first
+            found.append([first, _seconds(beside, repeat), _seconds(waiting, repeat, 1)])
         return found
 
 
@@ -155,10 +160,17 @@ def _episodes(job: ComplementaryJob) -> int:
     return job.config.acting.instances * job.config.acting.rollouts
 
 
-def _seconds(loop: DualLoop, step: int) -> float:
+def _seconds(loop: DualLoop, repeat: int, steps: int = _STEPS) -> float:
+    """Of a step."""
     begun = time.perf_counter()
-    loop.step(step)
-    return time.perf_counter() - begun
+    _played(loop, repeat, steps)
+    return (time.perf_counter() - begun) / steps
+
+
+def _played(loop: DualLoop, repeat: int, steps: int = _STEPS) -> float:
+    """Seconds of a step's rollouts; the same episodes for all loops."""
+    first = _STEPS * repeat
+    return sum(loop.step(first + i)["play_seconds"] for i in range(steps)) / steps
 
 
 def main(case: str, repeats: int) -> None:

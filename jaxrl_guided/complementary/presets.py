@@ -71,36 +71,24 @@ SMOKE = dataclasses.replace(
     judge=JudgeConfig(episodes=8, every=2),
 )
 
-_WORDY = ("max_turns=30",)
+_SMOLLM2 = ModelConfig(
+    "smollm2-135m-instruct",
+    finetune="lora",
+    lora=LoraConfig(16),
+    # Without it the model names no action in the form that is asked for, and learns nothing.
+    warm_up=WarmUpConfig(updates=40, episodes=256, batch=8, learning_rate=5e-4),
+    learning_rate=1e-4,
+    max_tokens=24,
+    max_length=1024,
+    slots=8,
+    micro_batch=1,
+)
 
 SMOLLM2 = dataclasses.replace(
     NANO,
-    options=_WORDY,
-    actor=ModelConfig(
-        "smollm2-135m-instruct",
-        finetune="lora",
-        lora=LoraConfig(16),
-        warm_up=WarmUpConfig(updates=0),
-        learning_rate=1e-4,
-        max_tokens=64,
-        max_length=4096,
-        slots=8,
-        micro_batch=1,
-    ),
-    extractor_model=ModelConfig(
-        "smollm2-135m-instruct",
-        finetune="lora",
-        lora=LoraConfig(16),
-        warm_up=WarmUpConfig(updates=0),
-        learning_rate=1e-4,
-        max_tokens=256,
-        max_length=6144,
-        slots=8,
-        micro_batch=1,
-    ),
-    extractor=ExtractorConfig(),
+    actor=_SMOLLM2,
+    extractor_model=dataclasses.replace(_SMOLLM2, max_tokens=192, max_length=1280),
     embedder="minilm",
-    capacity=20_000,
     judge=JudgeConfig(episodes=32, every=25),
 )
 
@@ -117,10 +105,14 @@ _LARGE = ModelConfig(
 )
 
 QWEN = dataclasses.replace(
-    SMOLLM2,
+    NANO,
+    options=("max_turns=30",),
     actor=_LARGE,
     extractor_model=dataclasses.replace(_LARGE, backbone="qwen3_4b", max_tokens=4096, slots=64),
     acting=ActorConfig(instances=16),
+    extractor=ExtractorConfig(),
+    embedder="minilm",
+    capacity=20_000,
     retrieval=RetrievalConfig(),
     steps=145,
     judge=JudgeConfig(episodes=128, every=5),
