@@ -9,6 +9,7 @@ Nothing is learned and all episodes are free, so that the actor's work is the sa
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import tempfile
 import time
@@ -117,11 +118,22 @@ def measure_device(number: int, repeats: int) -> list[list[float]]:
         Bank(Path(folder) / "bank", job.embed.dim, job.embed.name) as bank,
     ):
         course = work.open(bank, work.warm_up(), CreditBuffer(job.config.credit))
-        alone = _loop(job, course, None)
-        return [
-            [_played(loop, repeat) for loop in (alone, course.loop)]
-            for repeat in _unmeasured_first((alone, course.loop), repeats)
-        ]
+        alone, found = _loop(job, course, None), []
+        cores = sorted(os.sched_getaffinity(0))
+        for repeat in _unmeasured_first((alone, course.loop), repeats):
+            # A core for each device. With one at work, XLA would use the other's core too.
+            _stay_on(cores[:1] if number else cores)
+            first = _played(alone, repeat)
+            _stay_on(cores)
+            found.append([first, _played(course.loop, repeat)])
+        return found
+
+
+def _stay_on(cores: Sequence[int]) -> None:
+    """Binds all threads of this process."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cores)
 
 
 def _unmeasured_first(loops: Sequence[DualLoop], repeats: int) -> Iterator[int]:
