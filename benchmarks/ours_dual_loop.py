@@ -34,6 +34,7 @@ from jaxrl_guided.complementary.run_config import ComplementaryConfig
 from jaxrl_guided.complementary.training import ComplementaryRun, Course
 from jaxrl_guided.learners.language.rollouts import Episode, Start
 from jaxrl_guided.learners.language.run_config import WarmUpConfig
+from jaxrl_guided.runtime import versions
 
 SLOWER = 10
 """Times a step's rollouts that the stub takes for an answer."""
@@ -119,7 +120,7 @@ def measure_device(number: int, repeats: int) -> list[list[float]]:
     ):
         course = work.open(bank, work.warm_up(), CreditBuffer(job.config.credit))
         alone, found = _loop(job, course, None), []
-        cores = sorted(os.sched_getaffinity(0))
+        cores = versions.cores()
         for repeat in _unmeasured_first((alone, course.loop), repeats):
             # A core for each device. With one at work, XLA would use the other's core too.
             _stay_on(cores[:1] if number else cores)
@@ -130,7 +131,9 @@ def measure_device(number: int, repeats: int) -> list[list[float]]:
 
 
 def _stay_on(cores: Sequence[int]) -> None:
-    """Binds all threads of this process."""
+    """Binds all threads of this process, where a system can."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cores)
@@ -140,7 +143,7 @@ def _unmeasured_first(loops: Sequence[DualLoop], repeats: int) -> Iterator[int]:
     """Numbers of repeats, each after its steps ran once: by then their programs are compiled."""
     for repeat in range(repeats):
         for loop in loops:
-            _seconds(loop, repeat)
+            _played(loop, repeat)
         yield repeat
 
 

@@ -9,6 +9,7 @@ from jaxrl_guided.complementary.credit import CreditConfig
 from jaxrl_guided.complementary.extractor import ExtractorConfig
 from jaxrl_guided.complementary.retrieval import RetrievalConfig
 from jaxrl_guided.complementary.run_config import ComplementaryConfig, ModelConfig
+from jaxrl_guided.learners.language import presets
 from jaxrl_guided.learners.language.run_config import JudgeConfig, ScratchConfig, WarmUpConfig
 
 _SHAPE = ScratchConfig(
@@ -75,8 +76,7 @@ _SMOLLM2 = ModelConfig(
     "smollm2-135m-instruct",
     finetune="lora",
     lora=LoraConfig(16),
-    # Without it the model names no action in the form that is asked for, and learns nothing.
-    warm_up=WarmUpConfig(updates=40, episodes=256, batch=8, learning_rate=5e-4),
+    warm_up=presets.SMOLLM2.warm_up,
     learning_rate=1e-4,
     max_tokens=24,
     max_length=1024,
