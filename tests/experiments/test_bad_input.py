@@ -290,8 +290,19 @@ CASES = [
     (["render", "--env=gymnax/CartPole-v1"], r"only clevr/LEVEL and metaworld/LEVEL"),
     (["train", "--result=result.json"], r"--cell and --result need each other"),
     (["grid", "lago_backbones", "--data=data", "--only=sac"], r"--only=sac matches no cell"),
+    # Text tasks.
+    (["play"], r"give --task to play one, or --replay to see a record, not both"),
+    (["play", "--task=mars"], r"task: unknown 'mars'"),
+    (["play", "--task=sokoban", "--options=size=3"], r"size must be from 5 to 8, not 3"),
+    (["play", "--task=sokoban", "--options=walls=3"], r"options: sokoban has no option walls"),
+    (["play", "--task=route", "--seed=99999"], r"--seed must be below 16384, the episodes of"),
+    (["play", "--task=minihack/River", "--scripted"], r"nobody demonstrates 'minihack/River'"),
+    (["play", "--task=route", "--record=gone/new"], r"--record=gone/new: its directory does not"),
+    (["play", "--replay=gone"], r"record 'gone' cannot be read"),
+    (["play", "--replay=gone", "--scripted"], r"--replay plays what is on record: no --scripted"),
+    (["play", "--task=webshop", "--options=data=gone"], r"data: 'gone' is no directory"),
     # Language models.
-    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose route, minihack/… or MODULE:"),
+    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose route, sokoban, webshop, "),
     ([*TALK, "--config.task=mars:Hall"], r"task: 'mars:Hall' needs the module 'mars': Module"),
     (
         [*TALK, "--config.task=minihack/Room-5x5", "--config.options=compact=no"],

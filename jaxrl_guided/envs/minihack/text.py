@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxrl_guided.envs.minihack.symbols import MONSTERS, SYMBOL, SYMBOLS
+from jaxrl_guided.envs.text.answers import numbered
 
 _DRAWN = {SYMBOL["lava"]: "~", SYMBOL["open door"]: "'"}
 """Symbols that NetHack draws like others, with a colour that text does not have."""
@@ -170,11 +171,6 @@ def render_compact(
     drawn = [row.replace(" ", "_") for row in picture(chars[part], symbols[part])]
     said = textwrap.shorten(decode(message), _COMPACT_MESSAGE, placeholder="…")
     return "\n".join([*filter(None, (note, said)), *drawn])
-
-
-def numbered(actions: Sequence[str]) -> str:
-    """The list of actions in one line."""
-    return ", ".join(f"{number} {name}" for number, name in enumerate(actions))
 
 
 def _drawn(chars: np.ndarray, symbols: np.ndarray) -> np.ndarray:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from jaxrl_guided.envs.minihack import answers, text
+from jaxrl_guided.envs.minihack import text
 from jaxrl_guided.envs.minihack.family import check_installed
 from jaxrl_guided.envs.minihack.host import Host, HostConfig
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
+from jaxrl_guided.envs.text.answers import numbered, parse
 from jaxrl_guided.envs.text.task import TASK, Opening, Reply
 
 _SEEN = ("message", "chars_crop", "symbols_crop")
@@ -46,7 +47,7 @@ def system_prompt(task: str, actions: Sequence[str], compact: bool = False) -> s
         "In each turn you see the last message and a map of what is around you; you are the @ in "
         "its middle, north is up. Think as briefly as you can, then give one action as "
         "<answer>ACTION</answer>.\n"
-        f"Actions: {text.numbered(actions)}."
+        f"Actions: {numbered(actions)}."
     )
 
 
@@ -91,7 +92,7 @@ class MiniHackText:
 
     def step(self, answer: str) -> Reply:
         """One action, or a note that says why there was none."""
-        said = answers.parse(answer, self._host.actions)
+        said = parse(answer, self._host.actions)
         if said.action is None:
             return Reply(self._render(said.note), acted=False)
         self._obs, reward, terminated, truncated, info = self._host.step(said.action)

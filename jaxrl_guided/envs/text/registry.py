@@ -15,8 +15,11 @@ from typing import Any
 
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.registry import import_named
+from jaxrl_guided.envs.sokoban.text_task import SokobanPlayer, SokobanText
 from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
 from jaxrl_guided.envs.text.task import Demonstrator, TextTask
+from jaxrl_guided.envs.webshop.shopper import Shopper
+from jaxrl_guided.envs.webshop.text_task import WebShopText
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,11 @@ def _room_player() -> Demonstrator:
     return RoomPlayer(SEARCH)
 
 
-_TASKS: dict[str, _Task] = {"route": _Task(Route, RouteDemonstrator)}
+_TASKS: dict[str, _Task] = {
+    "route": _Task(Route, RouteDemonstrator),
+    "sokoban": _Task(SokobanText, SokobanPlayer),
+    "webshop": _Task(WebShopText, Shopper),
+}
 
 
 def register_text_task(
@@ -106,8 +113,8 @@ def make_demonstrator(name: str) -> Demonstrator:
     make = _find(name).demonstrator
     if make is None:
         raise ValueError(
-            f"task: nobody demonstrates '{name}', only route, minihack/Room-…, what is registered "
-            "with a demonstrator, and MODULE:NAME with an attribute demonstrator"
+            f"task: nobody demonstrates '{name}', only {', '.join(_demonstrated())}, "
+            "minihack/Room-…, and MODULE:NAME with an attribute demonstrator"
         )
     made = make()
     if lacking := [part for part in ("reset", "answer") if not _has_method(made, part)]:
@@ -116,6 +123,10 @@ def make_demonstrator(name: str) -> Demonstrator:
             f"Demonstrator. What lacks: {', '.join(lacking)}"
         )
     return made
+
+
+def _demonstrated() -> list[str]:
+    return [name for name, task in _TASKS.items() if task.demonstrator is not None]
 
 
 def _find(name: str) -> _Task:

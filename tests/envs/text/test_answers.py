@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrl_guided.envs.minihack.answers import parse
 from jaxrl_guided.envs.minihack.tasks import COMPASS, KEYS
+from jaxrl_guided.envs.text.answers import parse
 
 KEY_ROOM = (*COMPASS, "pickup", "apply")
 LIST = "0 north, 1 east, 2 south, 3 west"

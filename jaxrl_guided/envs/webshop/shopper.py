@@ -1,0 +1,96 @@
+"""A scripted visitor of the shop, who reads what an agent reads."""
+
+import re
+from collections.abc import Sequence
+
+_MARK = re.compile(r"\[(?:clicked )?button_?\] ?")
+_BETWEEN = re.compile(r" \[SEP\] |\n")
+_CEILING = re.compile(r"price lower than (\d+\.\d\d) dollars")
+_OPTION = re.compile(r", \w+: ([^,]+)")
+_ASIN = re.compile(r"B\w{9}")
+_WORD = re.compile(r"[a-z0-9]+")
+_FILLING = frozenset(
+    _WORD.findall("a am and buy find for get i is it looking me must be please that to want which")
+)
+_TURNS = 15
+_ANOTHER = 3
+"""Clicks to go back, on another product and on the purchase, beside those on options."""
+
+
+class Shopper:
+    """Searches by the words of the instruction, and buys the first product that has all of them.
+
+    Title and features of a product are compared with the instruction; a product that lacks a word
+    or costs too much is passed over while there are turns to look at another.
+    """
+
+    def reset(self, seed: int) -> None:
+        """A new visit; nothing is left to chance."""
+        self._words, self._options = set[str](), list[str]()
+        self._ceiling, self._turn = float("inf"), 0
+        self._refused, self._product, self._settles = set[str](), "", False
+        self._read, self._chosen = "", set[str]()
+
+    def answer(self, observation: str) -> str:
+        """The next search or click."""
+        split = [piece.strip() for piece in _BETWEEN.split(_MARK.sub("", observation))]
+        pieces = [piece for piece in split if piece and not piece.startswith("Actions: ")]
+        self._turn += 1
+        # The instruction stands on every page, in the compact form on the first only.
+        told, shown = (
+            (pieces[1], pieces[2:]) if pieces[0] == "Instruction:" else (pieces[0], pieces)
+        )
+        return f"<answer>{self._search(told) if self._turn == 1 else self._action(shown)}</answer>"
+
+    def _action(self, pieces: Sequence[str]) -> str:
+        if any(piece.startswith("Page ") for piece in pieces):
+            return self._choose(pieces)
+        if "Buy Now" in pieces:
+            return self._look_at(pieces)
+        self._read += f" {' '.join(pieces[2:])}".lower()
+        return "click[< prev]"
+
+    def _search(self, instruction: str) -> str:
+        if ceiling := _CEILING.search(instruction):
+            self._ceiling = float(ceiling[1])
+        wanted = instruction.partition(", and price lower")[0]
+        self._options = [value.strip() for value in _OPTION.findall(wanted)]
+        kind = _OPTION.sub("", wanted).lower()
+        self._words = set(_WORD.findall(kind)) - _FILLING
+        return f"search[{' '.join([*sorted(self._words), *self._options])}]"
+
+    def _choose(self, pieces: Sequence[str]) -> str:
+        """The first product that is cheap enough and was not refused."""
+        for place, piece in enumerate(pieces):
+            if not _ASIN.fullmatch(piece) or piece in self._refused:
+                continue
+            if float(pieces[place + 2].lstrip("$")) <= self._ceiling:
+                self._product, self._read, self._chosen = piece, "", set()
+                return f"click[{piece.lower()}]"
+        if "Next >" in pieces:
+            return "click[next >]"
+        # Nothing fits: the first product of the last page, whatever it is.
+        self._settles = True
+        first = next(piece for piece in pieces if _ASIN.fullmatch(piece))
+        self._product, self._chosen = first, set()
+        return f"click[{first.lower()}]"
+
+    def _look_at(self, pieces: Sequence[str]) -> str:
+        """Reads, and buys or goes back."""
+        fits = all(option in pieces for option in self._options)
+        if not self._read:
+            self._read = " ".join(pieces).lower()
+            if fits and not self._has_all():
+                return "click[features]"
+        more = self._turn + len(self._options) + _ANOTHER <= _TURNS and not self._settles
+        if more and not (fits and self._has_all()):
+            self._refused.add(self._product)
+            return "click[< prev]"
+        for option in self._options:
+            if option in pieces and option not in self._chosen:
+                self._chosen.add(option)
+                return f"click[{option}]"
+        return "click[buy now]"
+
+    def _has_all(self) -> bool:
+        return self._words <= set(_WORD.findall(self._read))
