@@ -41,7 +41,7 @@ def _last_rows(observation: str) -> list[str]:
     """The compact map stands at the end, after words or nothing."""
     rows: list[str] = []
     for line in reversed(observation.splitlines()):
-        if not line or " " in line or _WORD.search(line):
+        if " " in line or _WORD.search(line):
             break
         rows.insert(0, line)
     return rows

@@ -40,6 +40,15 @@ def _room_player() -> Demonstrator:
     return RoomPlayer(SEARCH)
 
 
+def _explorer() -> Demonstrator:
+    from jaxrl_guided.envs.minihack.explorer import Explorer
+
+    return Explorer()
+
+
+_MINIHACK_PLAYERS = {"Room": _room_player, "MazeWalk": _explorer, "KeyRoom": _explorer}
+"""Who plays, by the beginning of a task's name."""
+
 _TASKS: dict[str, _Task] = {
     "route": _Task(Route, RouteDemonstrator),
     "sokoban": _Task(SokobanText, SokobanPlayer),
@@ -114,7 +123,7 @@ def make_demonstrator(name: str) -> Demonstrator:
     if make is None:
         raise ValueError(
             f"task: nobody demonstrates '{name}', only {', '.join(_demonstrated())}, "
-            "minihack/Room-…, and MODULE:NAME with an attribute demonstrator"
+            "minihack/Room-…, MazeWalk-…, KeyRoom-…, and MODULE:NAME with an attribute demonstrator"
         )
     made = make()
     if lacking := [part for part in ("reset", "answer") if not _has_method(made, part)]:
@@ -136,8 +145,7 @@ def _find(name: str) -> _Task:
         return _TASKS[key]
     family, _, level = key.partition("/")
     if family == "minihack" and level in MAX_STEPS:
-        player = _room_player if level.startswith("Room-") else None
-        return _Task(_make_minihack(level), player)
+        return _Task(_make_minihack(level), _MINIHACK_PLAYERS.get(level.partition("-")[0]))
     if callable(make := own.get(key)):
         return _Task(make, getattr(make, "demonstrator", None))
     raise ValueError(f"task: unknown '{name}'; {_advice(module, key, own)}")

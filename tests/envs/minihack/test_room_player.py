@@ -17,6 +17,8 @@ def test_a_map_is_what_follows_the_words():
     assert (0, 0) not in cells
     assert len(cells) == 3 + 4 + 5 + 5
     assert read_map("no map here") == {}
+    # A row of which nothing is seen lies between others.
+    assert read_map("It's solid stone.\n.@\n\n_.") == {(0, 0): ".", (0, 1): "@", (2, 1): "."}
 
 
 def test_both_renderings_are_read():
