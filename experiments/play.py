@@ -12,25 +12,27 @@ of the input (Ctrl-D), leaves the game.
 
 import contextlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags
 
-from jaxrl_guided.envs.text.record import Record, Turn, awaited, play, read_records
-from jaxrl_guided.envs.text.registry import make_demonstrator, make_text_task, text_task_names
+from jaxrl_guided.envs.text.record import Record, Turn, play, read_records
+from jaxrl_guided.envs.text.registry import make_demonstrator, task_from_options, text_task_names
 from jaxrl_guided.envs.text.task import TextTask
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
-from jaxrl_guided.runtime.options import parse_options
 
+_PLAIN = ", ".join(name for name in text_task_names() if "/" not in name)
 _TASK = flags.DEFINE_string(
-    "task", None, f"Name of a task: {', '.join(text_task_names()[:3])}, minihack/…, MODULE:NAME."
+    "task", None, f"Name of a task: {_PLAIN}, minihack/… or MODULE:NAME for one of your own."
 )
 _OPTIONS = flags.DEFINE_list("options", [], "Options of the task, NAME=VALUE each.")
 _SEED = flags.DEFINE_integer("seed", 0, "Which episode of the task.", 0)
 _SCRIPTED = flags.DEFINE_bool("scripted", False, "Let the task's scripted player answer.")
 _RECORD = flags.DEFINE_string("record", None, "File to add the episode to, as a line of JSON.")
 _REPLAY = flags.DEFINE_string("replay", None, "Record to play again; checks that nothing differs.")
+
+Answer = Callable[[str], str | None]
 
 
 def run() -> None:
@@ -56,12 +58,9 @@ def run() -> None:
             file.write(f"{record.line()}\n")
 
 
-def _make(name: str, options: list[str], seed: int) -> TextTask:
+def _make(name: str, options: Sequence[str], seed: int) -> TextTask:
     with validation():
-        try:
-            task = make_text_task(name, **parse_options(options, {}))
-        except TypeError as error:
-            raise UserError(f"options: {error}") from error
+        task = task_from_options(name, options)
     if seed >= task.instances:
         task.close()
         raise UserError(f"--seed must be below {task.instances}, the episodes of task {name}")
@@ -69,14 +68,15 @@ def _make(name: str, options: list[str], seed: int) -> TextTask:
 
 
 def _play(name: str, task: TextTask) -> Record:
-    """An episode by hand or by script, shown as it goes."""
-    answer = _scripted(name) if _SCRIPTED.value else _typed
-    opening = task.reset(_SEED.value)
-    print(f"{opening.system}\n\n{opening.observation}\n")
-    turns = []
-    for turn in play(task, answer, opening.observation):
-        turns.append(turn)
-        _tell(turn)
+    """An episode by hand or by script."""
+    if _SCRIPTED.value:
+        with validation():
+            player = make_demonstrator(name)
+        player.reset(_SEED.value)
+        answer = _aloud(player.answer)
+    else:
+        answer = _typed
+    turns = [*_shown(task, _SEED.value, answer)]
     _conclude(task, turns)
     return Record(
         task=name,
@@ -87,17 +87,43 @@ def _play(name: str, task: TextTask) -> Record:
     )
 
 
-def _scripted(name: str) -> Callable[[str], str]:
-    with validation():
-        player = make_demonstrator(name)
-    player.reset(_SEED.value)
+def _replay(record: Record) -> None:
+    """Plays the answers again; an observation that is another one ends it."""
+    task = _make(record.task, record.options, record.seed)
+    answers = iter(record.answers)
+    print(f"{record.task}, seed {record.seed}")
+    with contextlib.closing(task):
+        turns = []
+        for turn in _shown(task, record.seed, _aloud(lambda _: next(answers, None))):
+            turns.append(turn)
+            if turn.reply.observation != record.observations[len(turns) - 1]:
+                raise UserError(
+                    f"--replay={_REPLAY.value}: turn {len(turns)} of {record.task}, seed "
+                    f"{record.seed}, shows something else than on record; was it made with "
+                    "another version?"
+                )
+        _conclude(task, turns)
 
-    def answer(observation: str) -> str:
-        said = player.answer(observation)
-        print(f"> {said}")
+
+def _shown(task: TextTask, seed: int, answer: Answer) -> Iterator[Turn]:
+    """The turns of an episode, each shown as it is played."""
+    opening = task.reset(seed)
+    print(f"{opening.system}\n\n{opening.observation}\n")
+    for turn in play(task, answer, opening.observation):
+        print(f"\n{turn.reply.observation}\n" if turn.reply.observation else "")
+        yield turn
+
+
+def _aloud(answer: Answer) -> Answer:
+    """The same answers, shown as if they were typed."""
+
+    def told(observation: str) -> str | None:
+        said = answer(observation)
+        if said is not None:
+            print(f"> {said}")
         return said
 
-    return answer
+    return told
 
 
 def _typed(observation: str) -> str | None:
@@ -111,10 +137,6 @@ def _typed(observation: str) -> str | None:
     return said if "<" in said else f"<answer>{said}</answer>"
 
 
-def _tell(turn: Turn) -> None:
-    print(f"\n{turn.reply.observation}\n" if turn.reply.observation else "")
-
-
 def _conclude(task: TextTask, turns: list[Turn]) -> None:
     rewards: dict[str, float] = {}
     for turn in turns:
@@ -124,29 +146,6 @@ def _conclude(task: TextTask, turns: list[Turn]) -> None:
     success = any(turn.reply.success for turn in turns)
     ended = "Success" if success else "No success"
     print(f"{ended} after {len(turns)} of at most {task.max_turns} turns; rewards: {told}")
-
-
-def _replay(record: Record) -> None:
-    """Plays the answers again; an observation that is another one ends it."""
-    task = _make(record.task, [*record.options], record.seed)
-    with contextlib.closing(task):
-        opening = task.reset(record.seed)
-        print(f"{record.task}, seed {record.seed}\n{opening.system}\n\n{opening.observation}\n")
-        turns = []
-        for number, (answer, observation) in enumerate(
-            zip(record.answers, record.observations, strict=True), 1
-        ):
-            turn = Turn(answer, awaited(task.step(answer)))
-            print(f"> {answer}")
-            _tell(turn)
-            turns.append(turn)
-            if turn.reply.observation != observation:
-                raise UserError(
-                    f"--replay={_REPLAY.value}: turn {number} of {record.task}, seed "
-                    f"{record.seed}, shows something else than on record; was it made with "
-                    "another version?"
-                )
-        _conclude(task, turns)
 
 
 if __name__ == "__main__":

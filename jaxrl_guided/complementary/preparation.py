@@ -18,12 +18,11 @@ from jaxrl_guided.complementary.batching import CachedEmbedder
 from jaxrl_guided.complementary.lessons import lessons_of
 from jaxrl_guided.complementary.run_config import ComplementaryConfig, ModelConfig
 from jaxrl_guided.complementary.warm_up import Taught, extractor_lessons, play_lessons
-from jaxrl_guided.envs.text.registry import make_text_task
+from jaxrl_guided.envs.text.registry import task_from_options
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, encode
 from jaxrl_guided.learners.language.preparation import Seeds, divide, make_backbone
 from jaxrl_guided.runtime.errors import UserError, validation
-from jaxrl_guided.runtime.options import parse_options
 
 _PLAY, _WORDS = range(2)
 """What numbers of a warm-up are drawn for."""
@@ -79,11 +78,7 @@ def prepare(config: ComplementaryConfig) -> ComplementaryJob:
     """
     with validation():
         config = settled(config)
-        try:
-            task = _make_task(config)
-        except TypeError as error:
-            raise UserError(f"options: {error}") from error
-        with contextlib.closing(task):
+        with contextlib.closing(_make_task(config)) as task:
             seeds = divide(task.instances)
             _check_seeds(config, seeds)
             taught = _play(config, task, seeds)
@@ -95,7 +90,7 @@ def prepare(config: ComplementaryConfig) -> ComplementaryJob:
 
 
 def _make_task(config: ComplementaryConfig) -> Advised:
-    task = make_text_task(config.task, **parse_options(config.options, {}))
+    task = task_from_options(config.task, config.options)
     return Advised(task, config.acting.questions, config.extractor.compact)
 
 
@@ -115,7 +110,7 @@ def _play(config: ComplementaryConfig, task: Advised, seeds: Seeds) -> list[Taug
         return []
     random = np.random.default_rng([config.seed, _PLAY])
     chosen = seeds.shown[: config.actor.warm_up.episodes]
-    stage = make_text_task(config.task, **parse_options(config.options, {}))
+    stage = task_from_options(config.task, config.options)
     with contextlib.closing(Advised(stage, compact=config.extractor.compact)) as advised:
         return play_lessons(advised, lessons_of(config.task), chosen, random)
 

@@ -13,7 +13,6 @@ _STAYED = re.compile("solid stone|a wall|door|diagonally")
 """What the message of a move says that did not lead anywhere."""
 
 _MESSAGE = re.compile(r"^Message: (.*)$", re.MULTILINE)
-_UNSEEN = "?"
 Failed = set[tuple[Cell, str]]
 Known = dict[Cell, str]
 
@@ -128,10 +127,9 @@ class Explorer:
 def _ways(known: Known, cell: Cell, failed: Failed) -> Iterator[tuple[str, Cell]]:
     for name in STEPS:
         after = _beside(cell, name)
-        chars = known.get(cell, _UNSEEN), known.get(after, "|")
         # Nobody goes through a door aslant.
-        aslant = name not in _STRAIGHT and _OPEN in chars
-        if chars[1] not in _NO_WAY and not aslant and (cell, name) not in failed:
+        aslant = name not in _STRAIGHT and _OPEN in (known.get(cell), known.get(after))
+        if known.get(after, "|") not in _NO_WAY and not aslant and (cell, name) not in failed:
             yield name, after
 
 

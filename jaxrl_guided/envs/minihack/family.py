@@ -1,11 +1,11 @@
 """`minihack/NAME`: MiniHack's tasks as a `VectorEnv`."""
 
 import functools
-import importlib.util
 from collections.abc import Sequence
 
 from jaxrl_guided.envs.bridge.env import make_bridge
 from jaxrl_guided.envs.bridge.pool import OnError, Pool
+from jaxrl_guided.envs.extras import check_installed
 from jaxrl_guided.envs.minihack.host import Host, HostConfig, Reward
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.types import VectorEnv
@@ -44,7 +44,7 @@ def make_minihack(
       ValueError: an option out of range, or minihack is not installed.
     """
     config = HostConfig(observe, actions, reward, max_steps)
-    check_installed(environment)
+    check_minihack(environment)
     pool = Pool(
         f"minihack/{environment}",
         functools.partial(Host, environment, config),
@@ -58,15 +58,7 @@ def make_minihack(
     return make_bridge(pool, members)
 
 
-def check_installed(environment: str) -> None:
+def check_minihack(environment: str) -> None:
     """Raises ValueError, which says what to install, unless MiniHack is there."""
-    missing = [name for name in ("minihack", "pkg_resources") if not _is_there(name)]
-    if missing:
-        raise ValueError(
-            f"environment: 'minihack/{environment}' needs {' and '.join(missing)}; "
-            "install jaxrl_guided[minihack]"
-        )
-
-
-def _is_there(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+    subject = f"environment: 'minihack/{environment}'"
+    check_installed(subject, ("minihack", "pkg_resources"), "minihack")

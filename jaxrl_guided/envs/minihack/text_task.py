@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from jaxrl_guided.envs.minihack import text
-from jaxrl_guided.envs.minihack.family import check_installed
+from jaxrl_guided.envs.minihack.family import check_minihack
 from jaxrl_guided.envs.minihack.host import Host, HostConfig
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.text.answers import numbered, parse
@@ -79,7 +79,7 @@ class MiniHackText:
             raise ValueError(f"task: unknown '{task}'; choose one of {', '.join(MAX_STEPS)}")
         if max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, not {max_turns}")
-        check_installed(task)
+        check_minihack(task)
         self.max_turns, self._task, self._compact = max_turns, task, compact
         # The game's own limit is beyond what can be played in so many turns.
         self._host = Host(task, HostConfig(_SEEN, actions, max_steps=max_turns + 1))

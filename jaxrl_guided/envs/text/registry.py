@@ -20,6 +20,7 @@ from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
 from jaxrl_guided.envs.text.task import Demonstrator, TextTask
 from jaxrl_guided.envs.webshop.shopper import Shopper
 from jaxrl_guided.envs.webshop.text_task import WebShopText
+from jaxrl_guided.runtime.options import parse_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +110,19 @@ def make_text_task(name: str, /, **options: Any) -> TextTask:
             f"and instances, from 1 on; see TextTask. What lacks: {', '.join(lacking)}"
         )
     return made
+
+
+def task_from_options(name: str, options: Sequence[str]) -> TextTask:
+    """`make_text_task` with options as users write them, `NAME=VALUE` each.
+
+    Raises:
+      ValueError: as `make_text_task` and `parse_options`; also for an option that the task does
+        not have, or of another type.
+    """
+    try:
+        return make_text_task(name, **parse_options(options, {}))
+    except TypeError as error:
+        raise ValueError(f"options: {error}") from error
 
 
 def make_demonstrator(name: str) -> Demonstrator:

@@ -247,10 +247,7 @@ def synthetic_catalogue(products: int, seed: int) -> list[Product]:
     Args:
       products: how many; those of a smaller catalogue of the same seed are its first ones.
     """
-    made = [_product(index, seed) for index in range(products)]
-    return [
-        dataclasses.replace(product, asin=_asin(index, seed)) for index, product in enumerate(made)
-    ]
+    return [_product(index, seed) for index in range(products)]
 
 
 def _product(index: int, seed: int) -> Product:
@@ -268,7 +265,7 @@ def _product(index: int, seed: int) -> Product:
     shown = has[: rng.randint(1, 2)]
     saying = rng.choice(_SAYINGS).format(noun=kind.noun, a=has[0], b=has[-1])
     return Product(
-        asin="",
+        asin=_asin(index, seed),
         title=" ".join([brand, *(word.title() for word in shown), kind.noun.title()]),
         query=kind.noun,
         category=f"{kind.shelf} › {kind.noun.title()}",

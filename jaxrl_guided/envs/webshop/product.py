@@ -1,7 +1,10 @@
 """What a shop sells, and what is asked for in it."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
+
+_WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,3 +53,8 @@ class Goal:
     attributes: Sequence[str]
     options: Mapping[str, str]
     ceiling: float | None
+
+
+def words_of(text: str) -> list[str]:
+    """Words and numbers in small letters, in their order; marks between them are left out."""
+    return _WORD.findall(text.lower())

@@ -1,20 +1,16 @@
 """What a purchase is worth: Yao et al. 2022 (WebShop), section 3.1 and its code."""
 
-import re
 from collections.abc import Iterable, Mapping
 
 from thefuzz import fuzz
 
-from jaxrl_guided.envs.webshop.product import Goal, Product
+from jaxrl_guided.envs.webshop.product import Goal, Product, words_of
 
 _ALIKE = 85
 """What `token_set_ratio` has to exceed for two texts to be the same."""
 
-_WORD = re.compile(r"[a-z0-9]+")
-_SMALL = frozenset(
-    _WORD.findall("a an and at by for from in is it of on or pack set the this to with")
-)
-_COLOURS = _WORD.findall(
+_SMALL = frozenset(words_of("a an and at by for from in is it of on or pack set the this to with"))
+_COLOURS = words_of(
     "black white grey gray silver red maroon burgundy crimson coral pink magenta purple violet "
     "lavender blue navy teal turquoise aqua green olive mint yellow gold orange beige ivory cream "
     "brown khaki tan copper bronze"
@@ -89,7 +85,7 @@ def _is_among(wanted: str, values: Iterable[str]) -> bool:
 
 
 def _words(title: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(title.lower())) - _SMALL
+    return frozenset(words_of(title)) - _SMALL
 
 
 def _levels(product: Product) -> list[str]:

@@ -1,15 +1,12 @@
 """Products and the search among them."""
 
 import functools
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from jaxrl_guided.envs.webshop.catalogue import synthetic_catalogue
-from jaxrl_guided.envs.webshop.product import Product
-
-_WORD = re.compile(r"[a-z0-9]+")
+from jaxrl_guided.envs.webshop.product import Product, words_of
 
 
 class Shop:
@@ -24,11 +21,11 @@ class Shop:
 
         self.products = products
         self._index = bm25s.BM25()
-        self._index.index([_words(_text(product)) for product in products], show_progress=False)
+        self._index.index([words_of(_text(product)) for product in products], show_progress=False)
 
     def search(self, keywords: str, most: int) -> list[Product]:
         """Products with a word of the keywords, best first; of equal ones the first in the shop."""
-        known = [word for word in _words(keywords) if word in self._index.vocab_dict]
+        known = [word for word in words_of(keywords) if word in self._index.vocab_dict]
         if not known:
             return []
         scores = self._index.get_scores(known)
@@ -40,10 +37,6 @@ class Shop:
 def synthetic_shop(products: int, seed: int) -> Shop:
     """A shop with a catalogue of our own; shared by all who ask for the same one."""
     return Shop(synthetic_catalogue(products, seed))
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
 
 
 def _text(product: Product) -> str:

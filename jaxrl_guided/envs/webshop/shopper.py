@@ -3,14 +3,15 @@
 import re
 from collections.abc import Sequence
 
+from jaxrl_guided.envs.webshop.product import words_of
+
 _MARK = re.compile(r"\[(?:clicked )?button_?\] ?")
 _BETWEEN = re.compile(r" \[SEP\] |\n")
 _CEILING = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(r", \w+: ([^,]+)")
 _ASIN = re.compile(r"B\w{9}")
-_WORD = re.compile(r"[a-z0-9]+")
 _FILLING = frozenset(
-    _WORD.findall("a am and buy find for get i is it looking me must be please that to want which")
+    words_of("a am and buy find for get i is it looking me must be please that to want which")
 )
 _TURNS = 15
 _ANOTHER = 3
@@ -47,7 +48,7 @@ class Shopper:
             return self._choose(pieces)
         if "Buy Now" in pieces:
             return self._look_at(pieces)
-        self._read += f" {' '.join(pieces[2:])}".lower()
+        self._read += f" {' '.join(pieces[2:])}"
         return "click[< prev]"
 
     def _search(self, instruction: str) -> str:
@@ -55,8 +56,7 @@ class Shopper:
             self._ceiling = float(ceiling[1])
         wanted = instruction.partition(", and price lower")[0]
         self._options = [value.strip() for value in _OPTION.findall(wanted)]
-        kind = _OPTION.sub("", wanted).lower()
-        self._words = set(_WORD.findall(kind)) - _FILLING
+        self._words = set(words_of(_OPTION.sub("", wanted))) - _FILLING
         return f"search[{' '.join([*sorted(self._words), *self._options])}]"
 
     def _choose(self, pieces: Sequence[str]) -> str:
@@ -71,7 +71,9 @@ class Shopper:
             return "click[next >]"
         # Nothing fits: the first product of the last page, whatever it is.
         self._settles = True
-        first = next(piece for piece in pieces if _ASIN.fullmatch(piece))
+        first = next((piece for piece in pieces if _ASIN.fullmatch(piece)), None)
+        if first is None:
+            return "click[back to search]"
         self._product, self._chosen = first, set()
         return f"click[{first.lower()}]"
 
@@ -79,7 +81,7 @@ class Shopper:
         """Reads, and buys or goes back."""
         fits = all(option in pieces for option in self._options)
         if not self._read:
-            self._read = " ".join(pieces).lower()
+            self._read = " ".join(pieces)
             if fits and not self._has_all():
                 return "click[features]"
         more = self._turn + len(self._options) + _ANOTHER <= _TURNS and not self._settles
@@ -93,4 +95,4 @@ class Shopper:
         return "click[buy now]"
 
     def _has_all(self) -> bool:
-        return self._words <= set(_WORD.findall(self._read))
+        return self._words <= set(words_of(self._read))

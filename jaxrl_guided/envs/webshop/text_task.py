@@ -1,9 +1,9 @@
 """WebShop in text (Yao et al. 2022): find and buy what an instruction asks for."""
 
-import importlib.util
 import re
 from collections.abc import Sequence
 
+from jaxrl_guided.envs.extras import check_installed
 from jaxrl_guided.envs.text.answers import last_answer, shortened
 from jaxrl_guided.envs.text.task import TASK, Opening, Reply
 from jaxrl_guided.envs.webshop import pages
@@ -58,7 +58,7 @@ class WebShopText:
         for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        _check_installed()
+        check_installed("task: 'webshop'", ("bm25s", "thefuzz"), "webshop")
         from jaxrl_guided.envs.webshop.shop import Shop, synthetic_shop
 
         self.max_turns, self._mode, self._compact, self._size = max_turns, mode, compact, page_size
@@ -136,11 +136,3 @@ def _offer(page: pages.Page, clickable: Sequence[str]) -> str:
     if page.kind == "search":
         return "Actions: search[KEYWORDS]"
     return "Actions: " + ", ".join(f"click[{value}]" for value in clickable)
-
-
-def _check_installed() -> None:
-    missing = [name for name in ("bm25s", "thefuzz") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ValueError(
-            f"task: 'webshop' needs {' and '.join(missing)}; install jaxrl_guided[webshop]"
-        )

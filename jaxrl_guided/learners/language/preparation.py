@@ -15,7 +15,7 @@ from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import train_tokenizer
-from jaxrl_guided.envs.text.registry import make_demonstrator, make_text_task
+from jaxrl_guided.envs.text.registry import make_demonstrator, task_from_options
 from jaxrl_guided.envs.text.task import TextTask
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, demonstrate, encode
@@ -26,7 +26,6 @@ from jaxrl_guided.learners.language.run_config import (
 )
 from jaxrl_guided.runtime.checkpoint import content_hash
 from jaxrl_guided.runtime.errors import UserError, validation
-from jaxrl_guided.runtime.options import parse_options
 
 _INIT_STD = 0.05
 """Of random weights: at the decoder's own .02 small ones learn slowly at first."""
@@ -87,7 +86,7 @@ class LanguageJob:
 
     def make_task(self) -> TextTask:
         """One more task."""
-        return make_text_task(self.config.task, **parse_options(self.config.options, {}))
+        return task_from_options(self.config.task, self.config.options)
 
 
 def prepare(config: LanguageRunConfig) -> LanguageJob:
@@ -98,10 +97,7 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
         chat template, or a conversation does not fit.
     """
     with validation():
-        try:
-            task = make_text_task(config.task, **parse_options(config.options, {}))
-        except TypeError as error:
-            raise UserError(f"options: {error}") from error
+        task = task_from_options(config.task, config.options)
         with contextlib.closing(task):
             seeds = divide(task.instances)
             _check_seeds(config, seeds)
