@@ -17,7 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from absl import flags
 
 from jaxrl_guided.envs.text.record import Record, Turn, play, read_records
-from jaxrl_guided.envs.text.registry import make_demonstrator, task_from_options, text_task_names
+from jaxrl_guided.envs.text.registry import (
+    demonstrator_from_options,
+    task_from_options,
+    text_task_names,
+)
 from jaxrl_guided.envs.text.task import TextTask
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
@@ -71,7 +75,7 @@ def _play(name: str, task: TextTask) -> Record:
     """An episode by hand or by script."""
     if _SCRIPTED.value:
         with validation():
-            player = make_demonstrator(name)
+            player = demonstrator_from_options(name, _OPTIONS.value)
         player.reset(_SEED.value)
         answer = _aloud(player.answer)
     else:

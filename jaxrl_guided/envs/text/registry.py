@@ -16,6 +16,8 @@ from typing import Any
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.registry import import_named
 from jaxrl_guided.envs.sokoban.text_task import SokobanPlayer, SokobanText
+from jaxrl_guided.envs.swe.demonstrator import KnownFixes
+from jaxrl_guided.envs.swe.text_task import SweText
 from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
 from jaxrl_guided.envs.text.task import Demonstrator, TextTask
 from jaxrl_guided.envs.webshop.shopper import Shopper
@@ -26,7 +28,7 @@ from jaxrl_guided.runtime.options import parse_options
 @dataclasses.dataclass(frozen=True)
 class _Task:
     make: Callable[..., TextTask]
-    demonstrator: Callable[[], Demonstrator] | None
+    demonstrator: Callable[..., Demonstrator] | None
 
 
 def _make_minihack(task: str) -> Callable[..., TextTask]:
@@ -53,6 +55,7 @@ _MINIHACK_PLAYERS = {"Room": _room_player, "MazeWalk": _explorer, "KeyRoom": _ex
 _TASKS: dict[str, _Task] = {
     "route": _Task(Route, RouteDemonstrator),
     "sokoban": _Task(SokobanText, SokobanPlayer),
+    "swe": _Task(SweText, KnownFixes),
     "webshop": _Task(WebShopText, Shopper),
 }
 
@@ -60,7 +63,7 @@ _TASKS: dict[str, _Task] = {
 def register_text_task(
     name: str,
     make: Callable[..., TextTask],
-    demonstrator: Callable[[], Demonstrator] | None = None,
+    demonstrator: Callable[..., Demonstrator] | None = None,
 ) -> None:
     """Adds a task.
 
@@ -68,7 +71,8 @@ def register_text_task(
       name: by which it is found; behind `MODULE:` where the module that registers it was not
         imported yet.
       make: a class or function, `(**options) -> TextTask`.
-      demonstrator: plays it for others to imitate; None: nobody does.
+      demonstrator: makes who plays it for others to imitate, given those of the task's options
+        that are among its parameters; None: nobody does.
 
     Raises:
       ValueError: there is a task of that name, or it has a colon.
@@ -125,10 +129,14 @@ def task_from_options(name: str, options: Sequence[str]) -> TextTask:
         raise ValueError(f"options: {error}") from error
 
 
-def make_demonstrator(name: str) -> Demonstrator:
+def make_demonstrator(name: str, /, **options: Any) -> Demonstrator:
     """Who plays a task for others to imitate.
 
     Of a class or function that is found as `MODULE:NAME`, its attribute `demonstrator` makes one.
+
+    Args:
+      name: as of `make_text_task`.
+      **options: those that the task was made with; a player is given those that it has, too.
 
     Raises:
       ValueError: nobody plays it, what was made is no `Demonstrator`, or unknown name.
@@ -139,13 +147,19 @@ def make_demonstrator(name: str) -> Demonstrator:
             f"task: nobody demonstrates '{name}', only {', '.join(_demonstrated())}, "
             "minihack/Room-…, MazeWalk-…, KeyRoom-…, and MODULE:NAME with an attribute demonstrator"
         )
-    made = make()
+    taken = inspect.signature(make).parameters
+    made = make(**{option: value for option, value in options.items() if option in taken})
     if lacking := [part for part in ("reset", "answer") if not _has_method(made, part)]:
         raise ValueError(
             f"the demonstrator of task '{name}' must have the methods reset and answer; see "
             f"Demonstrator. What lacks: {', '.join(lacking)}"
         )
     return made
+
+
+def demonstrator_from_options(name: str, options: Sequence[str]) -> Demonstrator:
+    """`make_demonstrator` with options of the task as users write them, `NAME=VALUE` each."""
+    return make_demonstrator(name, **parse_options(options, {}))
 
 
 def _demonstrated() -> list[str]:

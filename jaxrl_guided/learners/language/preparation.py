@@ -15,7 +15,7 @@ from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import train_tokenizer
-from jaxrl_guided.envs.text.registry import make_demonstrator, task_from_options
+from jaxrl_guided.envs.text.registry import demonstrator_from_options, task_from_options
 from jaxrl_guided.envs.text.task import TextTask
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, demonstrate, encode
@@ -103,7 +103,7 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
             _check_seeds(config, seeds)
             shown: list[Demonstration] = []
             if config.warm_up.updates:
-                player = make_demonstrator(config.task)
+                player = demonstrator_from_options(config.task, config.options)
                 shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
             backbone = make_backbone(config, shown, config.seed)
             assert backbone.template is not None  # it was asked for

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from jaxrl_guided.envs.text.registry import (
+    demonstrator_from_options,
     make_demonstrator,
     make_text_task,
     register_text_task,
@@ -43,6 +44,11 @@ class Player:
         return observation
 
 
+class LoudPlayer(Player):
+    def __init__(self, name: str = ""):
+        self.name = name
+
+
 class NoTask:
     max_turns = 0
 
@@ -68,6 +74,13 @@ def test_a_task_of_ones_own_is_made_and_played_by_name(registered):
         register_text_task("corridor", Corridor)
     with pytest.raises(ValueError, match="without a colon"):
         register_text_task("a:b", Corridor)
+
+
+def test_a_player_is_given_those_options_of_the_task_that_it_has(registered):
+    register_text_task("loud", Corridor, LoudPlayer)
+    assert make_demonstrator("loud", size=3, name="mine").name == "mine"
+    assert demonstrator_from_options("loud", ["name=yours", "hint=true"]).name == "yours"
+    assert make_demonstrator("corridor", size=3).answer("door 1") == "door 1"
 
 
 def test_a_module_that_is_named_registers_its_tasks(tmp_path, monkeypatch, registered):

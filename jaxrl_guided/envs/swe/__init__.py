@@ -1,0 +1,1 @@
+"""Repairing software as a task for agents that speak, in a sandbox."""
