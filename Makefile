@@ -41,7 +41,7 @@ smoke: setup-dev
 	$(PY) -m experiments.train_llm --preset=smoke --run_dir=runs/smoke/llm
 	$(PY) -m experiments.complementary --preset=smoke --run_dir=runs/smoke/complementary
 
-test-slow: weights    ## long tests: kill tests, real weights, MuJoCo comparisons
+test-slow: setup-dev,alfworld weights   ## long tests: kill tests, real weights, MuJoCo comparisons
 	$(PY) -m pytest -m "slow and not device and not parity"
 
 test-parity: setup-dev,parity   ## live comparisons with torch
@@ -54,7 +54,7 @@ device-check: setup-$(EXTRAS)   ## on an accelerator, 5 minutes at most: make de
 	$(PY) -m benchmarks.ppo --quick
 	$(PY) -m benchmarks.prior_scoring --quick
 
-bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make bench PUREJAXRL=/path/to/clone
+bench: setup-dev,bench,alfworld   ## all benchmarks, tables into benchmarks/results: make bench PUREJAXRL=/path/to/clone
 	@$(PY) -m experiments.fetch_weights
 	$(PY) -m benchmarks.clevr_env
 	$(PY) -m benchmarks.prior_scoring
@@ -66,6 +66,7 @@ bench: setup-dev,bench   ## all benchmarks, tables into benchmarks/results: make
 	$(PY) -m benchmarks.llm_train
 	$(PY) -m benchmarks.bank
 	$(PY) -m benchmarks.dual_loop
+	$(PY) -m benchmarks.alfworld
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md

@@ -13,6 +13,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxrl_guided.envs.alfworld.player import AlfworldPlayer
+from jaxrl_guided.envs.alfworld.text_task import AlfworldText
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.registry import import_named
 from jaxrl_guided.envs.sokoban.text_task import SokobanPlayer, SokobanText
@@ -53,6 +55,7 @@ _MINIHACK_PLAYERS = {"Room": _room_player, "MazeWalk": _explorer, "KeyRoom": _ex
 """Who plays, by the beginning of a task's name."""
 
 _TASKS: dict[str, _Task] = {
+    "alfworld": _Task(AlfworldText, AlfworldPlayer),
     "route": _Task(Route, RouteDemonstrator),
     "sokoban": _Task(SokobanText, SokobanPlayer),
     "swe": _Task(SweText, KnownFixes),
