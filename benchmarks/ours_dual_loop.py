@@ -101,7 +101,7 @@ def _loop(
         job.config.acting,
         job.config.improve,
         job.config.seed,
-        job.seeds.played,
+        job.seeds,
         course.playing,
         course.guide,
         course.actor,

@@ -2,8 +2,11 @@
 
     python -m experiments.complementary --preset=nano --run_dir=runs/room
     python -m experiments.complementary --preset=nano --arm=baseline --run_dir=runs/room-baseline
+    python -m experiments.complementary --task=mix3 --run_dir=runs/mix
+    python -m experiments.complementary --preset=nano --task=minihack/Room-Random-5x5+webshop
 
-`nano` has two small models with words of their own on MiniHack's rooms, warmed up by scripted play;
+`nano` has two small models with words of their own, warmed up by scripted play of MiniHack's rooms,
+of WebShop and ALFWorld, one of them or a mix (`nano_mix` has the sizes and settings for mixes);
 `smollm2` trains adapters on SmolLM2-135M-Instruct; `qwen` has the paper's shapes and settings with
 random weights: name directories with weights and `random_weights=false`. The run directory gets
 configuration, metrics, checkpoints, the bank (`python -m experiments.bank show RUN`), both models,
@@ -17,10 +20,13 @@ from typing import Any
 
 from absl import flags
 
-from jaxrl_guided.complementary.presets import PRESETS
+from jaxrl_guided.complementary.presets import PRESETS, on_task
 from jaxrl_guided.runtime import app, cell_flags, config
 from jaxrl_guided.runtime.errors import UserError
 
+_TASK = flags.DEFINE_string(
+    "task", None, "Task or mix, with the options that the preset has for it; else --config.task."
+)
 _ARM = flags.DEFINE_string("arm", None, "What is compared, in place of --config.arm.")
 _DEVICE = flags.DEFINE_integer(
     "extractor_device", 0, "Number of the device that the extractor's model is on.", 0
@@ -43,7 +49,9 @@ def run() -> None:
         settings, path = cell
         print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
         return
-    settings = _CONFIG.build()
+    task = _TASK.value
+    with errors.validation():
+        settings = _CONFIG.build(None if task is None else lambda _: on_task(_CONFIG.preset, task))
     if _ARM.value is not None:
         settings = dataclasses.replace(settings, arm=_ARM.value)
     with signals.catch_signals() as stop:

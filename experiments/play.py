@@ -17,20 +17,22 @@ from collections.abc import Callable, Iterator, Sequence
 from absl import flags
 
 from jaxrl_guided.envs.text.record import Record, Turn, play, read_records
-from jaxrl_guided.envs.text.registry import (
-    demonstrator_from_options,
-    task_from_options,
-    text_task_names,
-)
-from jaxrl_guided.envs.text.task import TextTask
+from jaxrl_guided.envs.text.registry import text_task_names
+from jaxrl_guided.envs.text.source import MIXES, TaskSource
+from jaxrl_guided.envs.text.task import TextTask, awaited
 from jaxrl_guided.runtime import app
 from jaxrl_guided.runtime.errors import UserError, validation
 
-_PLAIN = ", ".join(name for name in text_task_names() if "/" not in name)
+_PLAIN = ", ".join((*(name for name in text_task_names() if "/" not in name), *MIXES))
 _TASK = flags.DEFINE_string(
-    "task", None, f"Name of a task: {_PLAIN}, minihack/… or MODULE:NAME for one of your own."
+    "task",
+    None,
+    f"Name of a task: {_PLAIN}, minihack/… or MODULE:NAME for one of your own; names with + "
+    "between them are a mix, whose episodes are of one after the other.",
 )
-_OPTIONS = flags.DEFINE_list("options", [], "Options of the task, NAME=VALUE each.")
+_OPTIONS = flags.DEFINE_list(
+    "options", [], "Options of the task, NAME=VALUE each; TASK.NAME=VALUE for one of a mix."
+)
 _SEED = flags.DEFINE_integer("seed", 0, "Which episode of the task.", 0)
 _SCRIPTED = flags.DEFINE_bool("scripted", False, "Let the task's scripted player answer.")
 _RECORD = flags.DEFINE_string("record", None, "File to add the episode to, as a line of JSON.")
@@ -53,29 +55,30 @@ def run() -> None:
         return
     if _RECORD.value and not pathlib.Path(_RECORD.value).expanduser().parent.is_dir():
         raise UserError(f"--record={_RECORD.value}: its directory does not exist; create it first")
-    name = str(_TASK.value)
-    task = _make(name, _OPTIONS.value, _SEED.value)
-    with contextlib.closing(task):
-        record = _play(name, task)
+    with _made(str(_TASK.value), _OPTIONS.value, _SEED.value) as (source, task):
+        record = _play(source, task)
     if _RECORD.value:
         with validation(), pathlib.Path(_RECORD.value).expanduser().open("a") as file:
             file.write(f"{record.line()}\n")
 
 
-def _make(name: str, options: Sequence[str], seed: int) -> TextTask:
+@contextlib.contextmanager
+def _made(name: str, options: Sequence[str], seed: int) -> Iterator[tuple[TaskSource, TextTask]]:
+    """A task that has the episode `seed`, and where it comes from."""
     with validation():
-        task = task_from_options(name, options)
-    if seed >= task.instances:
-        task.close()
-        raise UserError(f"--seed must be below {task.instances}, the episodes of task {name}")
-    return task
+        source = TaskSource(name, options)
+        task = source.make()
+    with contextlib.closing(source), contextlib.closing(task):
+        if seed >= task.instances:
+            raise UserError(f"--seed must be below {task.instances}, the episodes of task {name}")
+        yield source, task
 
 
-def _play(name: str, task: TextTask) -> Record:
+def _play(source: TaskSource, task: TextTask) -> Record:
     """An episode by hand or by script."""
     if _SCRIPTED.value:
         with validation():
-            player = demonstrator_from_options(name, _OPTIONS.value)
+            player = source.player(_SEED.value)
         player.reset(_SEED.value)
         answer = _aloud(player.answer)
     else:
@@ -83,7 +86,7 @@ def _play(name: str, task: TextTask) -> Record:
     turns = [*_shown(task, _SEED.value, answer)]
     _conclude(task, turns)
     return Record(
-        task=name,
+        task=str(_TASK.value),
         options=_OPTIONS.value,
         seed=_SEED.value,
         answers=[turn.answer for turn in turns],
@@ -93,10 +96,9 @@ def _play(name: str, task: TextTask) -> Record:
 
 def _replay(record: Record) -> None:
     """Plays the answers again; an observation that is another one ends it."""
-    task = _make(record.task, record.options, record.seed)
     answers = iter(record.answers)
     print(f"{record.task}, seed {record.seed}")
-    with contextlib.closing(task):
+    with _made(record.task, record.options, record.seed) as (_, task):
         turns = []
         for turn in _shown(task, record.seed, _aloud(lambda _: next(answers, None))):
             turns.append(turn)
@@ -111,7 +113,7 @@ def _replay(record: Record) -> None:
 
 def _shown(task: TextTask, seed: int, answer: Answer) -> Iterator[Turn]:
     """The turns of an episode, each shown as it is played."""
-    opening = task.reset(seed)
+    opening = awaited(task.reset(seed))
     print(f"{opening.system}\n\n{opening.observation}\n")
     for turn in play(task, answer, opening.observation):
         print(f"\n{turn.reply.observation}\n" if turn.reply.observation else "")

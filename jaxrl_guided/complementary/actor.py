@@ -11,8 +11,9 @@ from jaxrl_guided.complementary.advised import Advised, Ask
 from jaxrl_guided.complementary.bank import Entry
 from jaxrl_guided.complementary.extractor import Experience
 from jaxrl_guided.complementary.retrieval import Question, Retriever
-from jaxrl_guided.envs.text.task import Opening, TextTask
+from jaxrl_guided.envs.text.task import Opening, TextTask, changed
 from jaxrl_guided.learners.language.rollouts import Episode, Start
+from jaxrl_guided.learners.language.seeds import Seeds
 from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, check, check_choice
 
 FREE, GUIDED = range(2)
@@ -68,7 +69,7 @@ class ActorConfig:
 
 
 def starts_of(
-    config: ActorConfig, seed: int, step: int, seeds: Sequence[int], guide: bool = True
+    config: ActorConfig, seed: int, step: int, seeds: Seeds, guide: bool = True
 ) -> list[Start]:
     """The episodes of a step; the same for the same step, whatever was played before.
 
@@ -77,11 +78,11 @@ def starts_of(
       seeds: of the task, that are drawn from.
       guide: whether there is experience to show; else all rollouts are free.
     """
-    chosen = np.random.default_rng([seed, step]).integers(len(seeds), size=config.instances)
+    chosen = seeds.draw(np.random.default_rng([seed, step]), config.instances)
     guided = config.guided if guide else 0
     return [
         Start(
-            seeds[int(instance)],
+            instance,
             draws=(seed << 64) + (step << 32) + group * config.rollouts + rollout,
             temperature=config.temperature,
             group=group,
@@ -108,7 +109,7 @@ class Guide:
       config: of the actor.
       retrieve: finds entries; None: nothing is shown.
       ask: a question of an episode (text, description, number, scope) to the extractor, or None.
-      task: scope of what is asked and learned.
+      scope: of what is asked and learned, by the episode's seed.
       seed: of the placebos.
 
     Attributes:
@@ -121,11 +122,11 @@ class Guide:
         config: ActorConfig,
         retrieve: Retriever | None,
         ask: Callable[[str, str, int, str], Callable[[], str | None]] | None = None,
-        task: str = "",
+        scope: Callable[[int], str] = lambda seed: "",
         seed: int = 0,
     ) -> None:
         self._config, self._retrieve, self._ask_extractor = config, retrieve, ask
-        self._task, self._seed = task, seed
+        self._scope, self._seed = scope, seed
         self.step = self.number = 0
         self._numbers: dict[Start, int] = {}
         self._shown: dict[int, list[Entry]] = {}
@@ -134,20 +135,25 @@ class Guide:
     def begin(self, start: Start, task: TextTask) -> Opening:
         """Resets an `Advised` task for `Rollouts`, with help if the episode is guided."""
         assert isinstance(task, Advised)
-        opening = task.reset(start.seed)
         number = self._numbers[start] = self.number
         self.number += 1
         self._shown[number] = []
-        if start.part != GUIDED or self._retrieve is None:
-            return opening
-        entries = self._entries(start, opening, number)
-        self._shown[number] = entries
-        return task.help(opening, self._as_shown(entries, number), self._ask(opening, number))
+
+        def helped(opening: Opening) -> Opening:
+            entries = self._entries(start, opening, number)
+            self._shown[number] = entries
+            ask = self._ask(start, opening, number)
+            return task.help(opening, self._as_shown(entries, number), ask)
+
+        opening = task.reset(start.seed)
+        guided = start.part == GUIDED and self._retrieve is not None
+        return changed(opening, helped) if guided else opening
 
     def ended(self, episode: Episode) -> Experience:
         """What the extractor gets of a finished episode; once."""
         number = self._numbers.pop(episode.start)
-        return Experience(episode, number, self._task, self._shown.pop(number))
+        scope = self._scope(episode.start.seed)
+        return Experience(episode, number, scope, self._shown.pop(number))
 
     def next_step(self, step: int) -> None:
         """Another step of the actor begins."""
@@ -158,7 +164,7 @@ class Guide:
         assert self._retrieve is not None
         if self._config.entry_per == "group" and start.group in self._of_group:
             return self._of_group[start.group]
-        question = Question(opening.description, number, self._task)
+        question = Question(opening.description, number, self._scope(start.seed))
         (found,) = self._retrieve([question], self.step)
         if self._config.placebo == "other" and found:
             found = self._random(number).sample(self._retrieve.entries(), len(found))
@@ -173,11 +179,11 @@ class Guide:
             dataclasses.replace(entry, content=_shuffled(entry.content, draw)) for entry in entries
         ]
 
-    def _ask(self, opening: Opening, number: int) -> Ask | None:
+    def _ask(self, start: Start, opening: Opening, number: int) -> Ask | None:
         ask = self._ask_extractor
         if ask is None or not self._config.questions:
             return None
-        return lambda text: ask(text, opening.description, number, self._task)
+        return lambda text: ask(text, opening.description, number, self._scope(start.seed))
 
     def _random(self, number: int) -> random.Random:
         return random.Random(f"{self._seed} {number}")

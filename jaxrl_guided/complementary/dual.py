@@ -28,6 +28,7 @@ from jaxrl_guided.learners.language.hand_over import HandOver, Versioned
 from jaxrl_guided.learners.language.learner import LanguageLearner, LanguageState
 from jaxrl_guided.learners.language.rollouts import Episode, Watch, outcomes_of
 from jaxrl_guided.learners.language.run_config import ImproveConfig
+from jaxrl_guided.learners.language.seeds import Seeds
 from jaxrl_guided.learners.language.training import samples_of
 from jaxrl_guided.runtime.ranges import COUNT, check
 
@@ -170,7 +171,7 @@ class DualLoop:
       acting: of the actor's episodes.
       improve: how the actor learns (its `instances` and `rollouts` do not matter here).
       seed: of the run.
-      seeds: of the task, for training.
+      seeds: of the task.
       playing: the actor's slots, with `guide.begin`.
       guide: shows experience.
       actor: the actor's model.
@@ -183,7 +184,7 @@ class DualLoop:
         acting: ActorConfig,
         improve: ImproveConfig,
         seed: int,
-        seeds: Sequence[int],
+        seeds: Seeds,
         playing: Playing,
         guide: Guide,
         actor: Model,
@@ -222,6 +223,7 @@ class DualLoop:
             metrics |= background.drain()
         episodes = [experience.episode for experience in ended]
         metrics |= outcomes_of(episodes)._asdict() | halves(ended)
+        metrics |= self._seeds.successes(episodes, "success")
         if self.config.train_actor and not warming:
             metrics |= self._learn(number, episodes)
         return metrics

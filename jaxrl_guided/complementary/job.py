@@ -14,7 +14,7 @@ from jaxrl_guided.complementary import report
 from jaxrl_guided.complementary.bank import BANK_FILE, Bank
 from jaxrl_guided.complementary.bank.report import gini
 from jaxrl_guided.complementary.credit import CreditBuffer
-from jaxrl_guided.complementary.training import ComplementaryRun, Course, successes
+from jaxrl_guided.complementary.training import ComplementaryRun, Course
 from jaxrl_guided.learners.language.journal import DivergenceCheck, write_episodes
 from jaxrl_guided.learners.language.learner import LanguageState
 from jaxrl_guided.runtime.checkpoint import Checkpointer
@@ -170,7 +170,7 @@ def _train(
                 bar.update(record.done, episodes=ended, of=of)
 
         def judge() -> None:
-            _judge(course, run, record, config.judge.every, config.steps, metrics, watch)
+            _judge(work, course, run, record, metrics, watch)
 
         judge()
         while record.done < config.steps:
@@ -200,20 +200,21 @@ def _where(run: RunDir, checkpoints: Checkpointer) -> str:
 
 
 def _judge(
+    work: ComplementaryRun,
     course: Course,
     run: RunDir,
     record: _Record,
-    every: int,
-    steps: int,
     metrics: MetricsWriter,
     watch: Callable[[int, int], None],
 ) -> None:
     """A point of the curve, if it is time for one and it is not there yet."""
-    curve, done = record.curve, record.done
-    if (done % every and done != steps) or done in curve.get("steps", []):
+    config, curve, done = work.job.config, record.curve, record.done
+    if (done % config.judge.every and done != config.steps) or done in curve.get("steps", []):
         return
     judged = course.judge(done, watch)
-    found = successes(judged)
+    found: dict[str, float] = {}
+    for name, episodes in judged.items():
+        found |= work.job.seeds.successes(episodes, name)
     point = {"steps": float(done), **record.totals, **found}
     for name, value in point.items():
         curve.setdefault(name, []).append(value)
@@ -250,7 +251,7 @@ def _result(work: ComplementaryRun, run: RunDir, course: Course, record: _Record
     extractor = course.extractor
     return {
         "curve": record.curve,
-        "final": {n: record.curve[n][-1] for n in ("with", "without") if n in record.curve},
+        "final": {n: v[-1] for n, v in record.curve.items() if n.startswith("with")},
         "actions": float(np.mean([row["actions"] for row in rows if "actions" in row])),
         "ahead": float(np.mean(ahead)) if ahead else None,
         "taught": work.job.taught,

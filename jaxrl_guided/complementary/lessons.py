@@ -3,11 +3,13 @@
 A manner's worth is nowhere written: it shows in play alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from jaxrl_guided.envs.alfworld.player import AlfworldPlayer
 from jaxrl_guided.envs.minihack.room_player import SEARCH, RoomPlayer
 from jaxrl_guided.envs.text.task import Demonstrator
+from jaxrl_guided.envs.webshop.shopper import Shopper
 
 QUESTION = "Where do I look?"
 """What scripted play asks."""
@@ -32,12 +34,13 @@ def lessons_of(task: str) -> Sequence[Lesson]:
     Raises:
       ValueError: it has none.
     """
-    if not task.startswith("minihack/Room-"):
-        raise ValueError(
-            f"task: nobody teaches {task!r} by script, only minihack/Room-…; take models that need "
-            "no warm-up (warm_up.updates=0)"
-        )
-    return [_walk(legs) for legs in _WALKS]
+    for beginning, lessons in _LESSONS.items():
+        if task.startswith(beginning):
+            return lessons
+    raise ValueError(
+        f"task: nobody teaches {task!r} by script, only minihack/Room-…, webshop and alfworld; "
+        "take models that need no warm-up (warm_up.updates=0)"
+    )
 
 
 _WALKS: Sequence[Sequence[str]] = (
@@ -52,6 +55,17 @@ _WALKS: Sequence[Sequence[str]] = (
     ("southwest", "northeast"),
     ("south", "west"),
 )
+_ORDERS: Sequence[Sequence[str]] = (
+    ("diningtable", "coffeetable", "desk", "countertop", "shelf"),
+    ("shelf", "sidetable", "armchair", "countertop"),
+    ("desk", "sidetable", "coffeetable", "sinkbasin"),
+    ("cabinet", "drawer", "shelf", "fridge"),
+    ("sinkbasin", "bathtubbasin", "bed", "sofa"),
+    ("sofa", "bed", "toilet", "diningtable"),
+    ("fridge", "microwave", "drawer", "cabinet"),
+    ("garbagecan", "toilet", "microwave", "armchair"),
+)
+_ALL_WORDS = 0
 
 
 def _walk(legs: Sequence[str]) -> Lesson:
@@ -60,3 +74,34 @@ def _walk(legs: Sequence[str]) -> Lesson:
         f"no > seen: go {', then '.join(legs)}, and again",
         lambda: RoomPlayer(legs),
     )
+
+
+def _look(order: Sequence[str]) -> Lesson:
+    return Lesson(
+        f"look {' '.join(order[:2])}",
+        f"look at {', then '.join(order)}, then the rest",
+        lambda: AlfworldPlayer(order),
+    )
+
+
+def _buy(words: int, reads: bool, chooses: bool) -> Lesson:
+    what = f"the first {words} words" if words else "all words"
+    return Lesson(
+        f"search {what}",
+        f"search {what}; {'read features' if reads else 'take the first'}; "
+        f"{'click options' if chooses else 'no options'}; buy",
+        lambda: Shopper(words, reads, chooses),
+    )
+
+
+_LESSONS: Mapping[str, Sequence[Lesson]] = {
+    "minihack/Room-": [_walk(legs) for legs in _WALKS],
+    "alfworld": [_look(order) for order in _ORDERS],
+    "webshop": [
+        _buy(words, reads, chooses)
+        for words in (_ALL_WORDS, 2, 1)
+        for reads in (True, False)
+        for chooses in (True, False)
+    ],
+}
+"""By the beginning of a task's name."""

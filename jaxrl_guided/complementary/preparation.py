@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,13 +16,14 @@ from jaxrl_guided.backbones.presets import PRESETS
 from jaxrl_guided.complementary.advised import Advised
 from jaxrl_guided.complementary.arms import settled
 from jaxrl_guided.complementary.batching import CachedEmbedder
-from jaxrl_guided.complementary.lessons import lessons_of
+from jaxrl_guided.complementary.lessons import Lesson, lessons_of
 from jaxrl_guided.complementary.run_config import ComplementaryConfig, ModelConfig
 from jaxrl_guided.complementary.warm_up import Taught, extractor_lessons, play_lessons
-from jaxrl_guided.envs.text.registry import task_from_options
+from jaxrl_guided.envs.text.source import TaskSource
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, encode
-from jaxrl_guided.learners.language.preparation import Seeds, divide, make_backbone
+from jaxrl_guided.learners.language.preparation import make_backbone
+from jaxrl_guided.learners.language.seeds import Seeds, check_whole, divide
 from jaxrl_guided.runtime.errors import UserError, validation
 
 _PLAY, _WORDS = range(2)
@@ -45,6 +47,13 @@ class Prepared:
     samples: Sequence[Sample]
 
 
+class _School(NamedTuple):
+    """What is taught of one task."""
+
+    lessons: Sequence[Lesson]
+    taught: Sequence[Taught]
+
+
 @dataclasses.dataclass(frozen=True)
 class ComplementaryJob:
     """A run that can begin.
@@ -64,9 +73,13 @@ class ComplementaryJob:
     embed: Embedder
     taught: float | None
 
-    def make_task(self) -> Advised:
-        """One more task."""
-        return _make_task(self.config)
+    def make_source(self) -> TaskSource:
+        """What makes its tasks."""
+        return TaskSource(self.config.task, self.config.options, self.config.workers)
+
+    def advised(self, source: TaskSource) -> Advised:
+        """One more task, with help."""
+        return _advised(self.config, source)
 
 
 def prepare(config: ComplementaryConfig) -> ComplementaryJob:
@@ -78,20 +91,24 @@ def prepare(config: ComplementaryConfig) -> ComplementaryJob:
     """
     with validation():
         config = settled(config)
-        with contextlib.closing(_make_task(config)) as task:
-            seeds = divide(task.instances)
-            _check_seeds(config, seeds)
-            taught = _play(config, task, seeds)
-            actor = _actor(config, task, seeds, taught)
-        extractor = _extractor(config, taught) if config.experience else None
+    with (
+        validation(),
+        contextlib.closing(TaskSource(config.task, config.options)) as source,
+        contextlib.closing(_advised(config, source)) as task,
+    ):
+        seeds = divide(task.instances, source.labels)
+        _check_seeds(config, seeds)
+        schools = _play(config, source, seeds)
+        actor = _actor(config, task, seeds, schools)
+        extractor = _extractor(config, schools) if config.experience else None
         embed = CachedEmbedder(make_embedder(config.embedder))
-    share = float(np.mean([each.shown.success for each in taught])) if taught else None
+    won = [each.shown.success for school in schools for each in school.taught]
+    share = float(np.mean(won)) if won else None
     return ComplementaryJob(config, seeds, actor, extractor, embed, share)
 
 
-def _make_task(config: ComplementaryConfig) -> Advised:
-    task = task_from_options(config.task, config.options)
-    return Advised(task, config.acting.questions, config.extractor.compact)
+def _advised(config: ComplementaryConfig, source: TaskSource) -> Advised:
+    return Advised(source.make(), config.acting.questions, config.extractor.compact)
 
 
 def _check_seeds(config: ComplementaryConfig, seeds: Seeds) -> None:
@@ -101,35 +118,42 @@ def _check_seeds(config: ComplementaryConfig, seeds: Seeds) -> None:
     ):
         if wanted > there:
             raise UserError(f"{name} must be at most {there} with task {config.task}, not {wanted}")
+    instances, episodes = config.acting.instances, config.judge.episodes
+    check_whole(seeds.parts, acting__instances=instances, judge__episodes=episodes)
 
 
-def _play(config: ComplementaryConfig, task: Advised, seeds: Seeds) -> list[Taught]:
+def _play(config: ComplementaryConfig, source: TaskSource, seeds: Seeds) -> list[_School]:
     """Scripted play, if one of the models wants it; the same for all arms of a seed."""
     models = (config.actor, config.extractor_model)
     if not any(model.warm_up.updates for model in models):
         return []
     random = np.random.default_rng([config.seed, _PLAY])
-    chosen = seeds.shown[: config.actor.warm_up.episodes]
-    stage = task_from_options(config.task, config.options)
-    with contextlib.closing(Advised(stage, compact=config.extractor.compact)) as advised:
-        return play_lessons(advised, lessons_of(config.task), chosen, random)
+    chosen, schools = seeds.shown[: config.actor.warm_up.episodes], []
+    with contextlib.closing(Advised(source.make(), compact=config.extractor.compact)) as stage:
+        for number, part in enumerate(source.parts):
+            lessons = lessons_of(part.name)
+            taught = play_lessons(stage, lessons, chosen[number :: len(source.parts)], random)
+            schools.append(_School(lessons, taught))
+    return schools
 
 
 def _actor(
-    config: ComplementaryConfig, task: Advised, seeds: Seeds, taught: Sequence[Taught]
+    config: ComplementaryConfig, task: Advised, seeds: Seeds, schools: Sequence[_School]
 ) -> Prepared:
-    found = _prepared("actor", config.actor, [each.shown for each in taught], config.seed)
-    opening = task.reset(seeds.judged[0])
-    first = found.chat.opening(first_messages(opening.system, opening.observation))
-    _check_length("actor", config.actor, [first, *(s.tokens for s in found.samples)])
+    shown = [each.shown for school in schools for each in school.taught]
+    found = _prepared("actor", config.actor, shown, config.seed)
+    firsts = []
+    for seed in seeds.judged[: len(seeds.parts)]:
+        opening = task.reset(seed)
+        firsts.append(found.chat.opening(first_messages(opening.system, opening.observation)))
+    _check_length("actor", config.actor, [*firsts, *(s.tokens for s in found.samples)])
     return found
 
 
-def _extractor(config: ComplementaryConfig, taught: Sequence[Taught]) -> Prepared:
+def _extractor(config: ComplementaryConfig, schools: Sequence[_School]) -> Prepared:
     random, shown = np.random.default_rng([config.seed, _WORDS]), list[Demonstration]()
-    if taught:
-        lessons = lessons_of(config.task)
-        shown = extractor_lessons(taught, lessons, config.extractor, random)
+    for school in schools:
+        shown += extractor_lessons(school.taught, school.lessons, config.extractor, random)
     model = config.extractor_model
     found = _prepared("extractor_model", model, shown, config.seed + 1)
     _check_length("extractor_model", model, [sample.tokens for sample in found.samples])

@@ -1,6 +1,7 @@
 """Named runs for `experiments.complementary`."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.complementary.actor import ActorConfig
@@ -9,6 +10,7 @@ from jaxrl_guided.complementary.credit import CreditConfig
 from jaxrl_guided.complementary.extractor import ExtractorConfig
 from jaxrl_guided.complementary.retrieval import RetrievalConfig
 from jaxrl_guided.complementary.run_config import ComplementaryConfig, ModelConfig
+from jaxrl_guided.envs.text.source import parts_of
 from jaxrl_guided.learners.language import presets
 from jaxrl_guided.learners.language.run_config import JudgeConfig, ScratchConfig, WarmUpConfig
 
@@ -16,8 +18,26 @@ _SHAPE = ScratchConfig(
     hidden_size=64, intermediate_size=128, num_layers=2, num_heads=4, vocab_size=1500
 )
 
+_SMALL: Mapping[str, tuple[str, ...]] = {
+    "minihack": ("compact=true", "max_turns=12"),
+    "webshop": ("compact=true", "max_turns=6", "products=40", "page_size=2"),
+    "alfworld": ("compact=true", "max_turns=8", "small=true", "rooms=1"),
+    "sokoban": ("compact=true",),
+}
+"""Options of tasks for small models, by the beginning of their names."""
+
+_PAPER: Mapping[str, tuple[str, ...]] = {"minihack": ("max_turns=30",)}
+
+
+def _options(task: str, settings: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Those of a task, or of each task of a mix."""
+    parts = parts_of(task, ())
+    found = [(part, option) for part in parts for option in settings.get(part.family, ())]
+    return tuple(f"{part.label}.{option}" if parts[1:] else option for part, option in found)
+
+
 NANO = ComplementaryConfig(
-    options=("compact=true", "max_turns=12"),
+    options=_SMALL["minihack"],
     actor=ModelConfig(
         scratch=_SHAPE,
         warm_up=WarmUpConfig(updates=300, episodes=1000, batch=16),
@@ -42,6 +62,23 @@ NANO = ComplementaryConfig(
     retrieval=RetrievalConfig(recency="steps", recent=2),
     capacity=200,
     judge=JudgeConfig(episodes=128, every=25),
+)
+
+NANO_MIX = dataclasses.replace(
+    NANO,
+    task="mix3",
+    options=_options("mix3", _SMALL),
+    actor=dataclasses.replace(
+        NANO.actor,
+        warm_up=WarmUpConfig(updates=600, episodes=1500, batch=16),
+        max_tokens=40,
+        max_length=640,
+    ),
+    extractor_model=dataclasses.replace(
+        NANO.extractor_model, warm_up=WarmUpConfig(updates=600, batch=16), max_length=768
+    ),
+    acting=dataclasses.replace(NANO.acting, instances=6),
+    judge=JudgeConfig(episodes=126, every=25),
 )
 
 _TINY = ScratchConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2)
@@ -106,7 +143,7 @@ _LARGE = ModelConfig(
 
 QWEN = dataclasses.replace(
     NANO,
-    options=("max_turns=30",),
+    options=_PAPER["minihack"],
     actor=_LARGE,
     extractor_model=dataclasses.replace(_LARGE, backbone="qwen3_4b", max_tokens=4096, slots=64),
     acting=ActorConfig(instances=16),
@@ -118,4 +155,19 @@ QWEN = dataclasses.replace(
     judge=JudgeConfig(episodes=128, every=5),
 )
 
-PRESETS = {"nano": NANO, "smollm2": SMOLLM2, "qwen": QWEN, "smoke": SMOKE}
+_MIXED = {"nano": "nano_mix"}
+"""Presets of which another one has the sizes for several tasks."""
+
+
+def on_task(name: str, task: str) -> ComplementaryConfig:
+    """A preset on a task or a mix, with the options that fit its models.
+
+    Raises:
+      ValueError: there is no such mix.
+    """
+    name = _MIXED.get(name, name) if len(parts_of(task, ())) > 1 else name
+    options = _options(task, _PAPER if name == "qwen" else _SMALL)
+    return dataclasses.replace(PRESETS[name], task=task, options=options)
+
+
+PRESETS = {"nano": NANO, "nano_mix": NANO_MIX, "smollm2": SMOLLM2, "qwen": QWEN, "smoke": SMOKE}

@@ -53,6 +53,7 @@ def summary_text(config: ComplementaryConfig, result: Mapping[str, Any]) -> str:
     ]
     columns = ["steps", "steps of the task", "episodes", "tokens of the actor"]
     table = markdown_table([*columns, *(f"success {name} experience" for name in judged)], rows)
+    table += _by_task(result["final"], judged)
     taught, parts = result["taught"], []
     if taught is not None:
         parts.append(f"Scripted play of the warm-up succeeds in {100 * taught:.1f} %.")
@@ -64,6 +65,18 @@ def summary_text(config: ComplementaryConfig, result: Mapping[str, Any]) -> str:
         f"episodes each that no training has seen, temperature {config.acting.temperature:g}. "
         f"{' '.join(parts)} {result['minutes']:g} minutes in all.\n"
     )
+
+
+def _by_task(final: Mapping[str, float], judged: Sequence[str]) -> str:
+    """Success of each task of a mix at the end, as Markdown; nothing for one task."""
+    labels = [name.removeprefix("without_") for name in final if name.startswith("without_")]
+    if not labels:
+        return ""
+    rows = [
+        [label, *(f"{100 * final[f'{name}_{label}']:.1f} %" for name in judged)] for label in labels
+    ]
+    columns = ["task, at the end", *(f"success {name} experience" for name in judged)]
+    return f"\n{markdown_table(columns, rows)}"
 
 
 def entries_text(bank: Bank) -> str:

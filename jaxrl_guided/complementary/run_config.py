@@ -20,6 +20,7 @@ from jaxrl_guided.learners.language.run_config import (
     JudgeConfig,
     LanguageModelConfig,
 )
+from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.ranges import (
     COUNT,
     INT32,
@@ -62,8 +63,9 @@ class ComplementaryConfig:
     """A run.
 
     Attributes:
-      task: name of a text task.
-      options: of the task, as `NAME=VALUE`, separated by commas.
+      task: name of a text task, or of a mix: `mix3`, `mix6`, `mix8`, or names with + between.
+      options: of the task, as `NAME=VALUE`, separated by commas; of one task of a mix, as
+        `TASK.NAME=VALUE`.
       arm: what is left out or exchanged for comparison; `settled` has the settings that follow.
       experience: whether there is a bank.
       actor, extractor_model: the two models.
@@ -80,6 +82,7 @@ class ComplementaryConfig:
       save_every: steps between checkpoints. The extractor has nothing left to do at one.
       judge: how the actor is judged.
       seed: of weights, draws and episodes.
+      workers: processes for each task, so that nobody waits for its steps; 0: in this process.
     """
 
     task: str = "minihack/Room-Ultimate-5x5"
@@ -103,11 +106,12 @@ class ComplementaryConfig:
     save_every: int = 5
     judge: JudgeConfig = dataclasses.field(default_factory=JudgeConfig)
     seed: int = 0
+    workers: int = added(0)
 
     def __post_init__(self) -> None:
         check_choice(self, "norm", NORMS)
         check(self, COUNT, "capacity", "steps", "save_every", "offline_steps")
-        check(self, NOT_NEGATIVE, "seed")
+        check(self, NOT_NEGATIVE, "seed", "workers")
         check(self, INT63, "seed")
         if not self.experience and (self.acting.guided or self.acting.questions):
             raise ValueError("acting.guided and acting.questions must be 0 without experience")

@@ -1,6 +1,6 @@
 """A prepared run of Complementary RL at work: its two models, the bank, steps and judgements."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -55,7 +55,8 @@ class ComplementaryRun:
         self._requests = Requests()
         self._guide: Guide | None = None  # whose notes an episode is shown
         self._acting = _Model(job.actor, config.actor_learner(job.actor.backbone.config))
-        self.playing = self._acting.rollouts(job.make_task, self._begin)
+        self._source = job.make_source()
+        self.playing = self._acting.rollouts(lambda: job.advised(self._source), self._begin)
         self._writing: _Model | None = None
         if job.extractor is not None:
             learner = config.extractor_learner(job.extractor.backbone.config)
@@ -108,13 +109,13 @@ class ComplementaryRun:
             )
             background = Background(extractor, scribe, kept, config.loop.chunk)
         ask = None if extractor is None else extractor.ask
-        guide = Guide(config.acting, retrieve, ask, config.task, config.seed)
+        guide = Guide(config.acting, retrieve, ask, job.seeds.part, config.seed)
         loop = DualLoop(
             config.loop,
             config.acting,
             config.improve,
             config.seed,
-            job.seeds.played,
+            job.seeds,
             self.playing,
             guide,
             actor,
@@ -145,7 +146,7 @@ class ComplementaryRun:
             retrieve = None
             if source is not None:
                 retrieve = Retriever(config.retrieval, self.job.embed, source)
-            guide = Guide(config.acting, retrieve, None, config.task, config.seed)
+            guide = Guide(config.acting, retrieve, None, self.job.seeds.part, config.seed)
             guide.next_step(step)
             part = FREE if retrieve is None else GUIDED
             starts = [
@@ -173,6 +174,7 @@ class ComplementaryRun:
     def close(self) -> None:
         """Closes the tasks."""
         self.playing.close()
+        self._source.close()
 
     def _models(self) -> dict[str, "_Model"]:
         models = (self._acting, self._writing)
@@ -304,11 +306,3 @@ class _Model:
         )
         sampler = Sampler(rules, config.slots, cache_dtype=self._learning.compute_dtype)
         return Rollouts(sampler, prepared.chat, prepared.backbone.tokenizer, make_task, begin)
-
-
-def successes(episodes: Mapping[str, Sequence[Episode]]) -> dict[str, float]:
-    """Share of each kind of judged episodes that succeed."""
-    return {
-        name: float(np.mean([episode.success for episode in found]))
-        for name, found in episodes.items()
-    }

@@ -19,7 +19,7 @@ from jaxrl_guided.complementary.bank.records import text_of
 from jaxrl_guided.complementary.consolidation import distil_text
 from jaxrl_guided.complementary.extractor import ExtractorConfig
 from jaxrl_guided.complementary.lessons import QUESTION, Lesson
-from jaxrl_guided.envs.text.task import Demonstrator, Opening, Reply
+from jaxrl_guided.envs.text.task import Demonstrator, Opening, Reply, awaited
 from jaxrl_guided.learners.language.demonstrations import Demonstration, demonstrate
 
 _TOLD, _MAY_ASK, _ASKS = 0.5, 0.5, 0.5
@@ -73,8 +73,8 @@ def extractor_lessons(
     found = [_distilled(episode, lessons, config, random) for episode in taught]
     for _ in range(len(taught) // _MERGES):
         found.append(_merged(lessons, config, random))
-    for _ in range(len(taught) // _ANSWERS):
-        found.append(_answered(taught[0].description, lessons, config, random))
+    for number in range(len(taught) // _ANSWERS):
+        found.append(_answered(taught[number % len(taught)].description, lessons, config, random))
     return found
 
 
@@ -86,7 +86,7 @@ class _Stage:
         self._task, self._lesson, self._told, self._may_ask = task, lesson, told, may_ask
 
     def reset(self, seed: int) -> Opening:
-        opening = self._task.reset(seed)
+        opening = awaited(self._task.reset(seed))
         self.description = opening.description
         lesson = self._lesson
         notes = [Entry(lesson.title, lesson.content, np.zeros(0))] if self._told else []
@@ -94,12 +94,7 @@ class _Stage:
         return self._task.help(opening, notes, ask)
 
     def step(self, answer: str) -> Reply:
-        reply = self._task.step(answer)
-        if reply.later is None:
-            return reply
-        said = reply.later()
-        assert said is not None  # a note is known at once
-        return said
+        return awaited(self._task.step(answer))
 
     def close(self) -> None:
         self._task.close()

@@ -9,11 +9,11 @@ import contextlib
 import dataclasses
 import difflib
 import importlib
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxrl_guided.envs.types import VectorEnv
+from jaxrl_guided.runtime.modules import import_named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,24 +68,10 @@ def _find(name: str) -> tuple[_Family, str]:
     family, _, environment = name.partition("/")
     module, _, key = family.rpartition(":")
     if module:
-        import_named(module, name)
+        import_named(module, name, "environment")
     if key in _FAMILIES and _FAMILIES[key].knows(environment):
         return _FAMILIES[key], environment
     raise ValueError(f"environment: unknown '{name}'; {_advice(module, key, environment)}")
-
-
-def import_named(module: str, name: str, kind: str = "environment") -> types.ModuleType:
-    """Imports the module in the name of an environment or of another `kind`.
-
-    Raises:
-      ValueError: that fails, whatever it raises.
-    """
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise ValueError(
-            f"{kind}: '{name}' needs the module '{module}': {type(error).__name__}: {error}"
-        ) from error
 
 
 def _advice(module: str, key: str, environment: str) -> str:

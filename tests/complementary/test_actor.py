@@ -11,10 +11,12 @@ from jaxrl_guided.complementary.advised import Advised
 from jaxrl_guided.complementary.bank import Bank, Draft, Write
 from jaxrl_guided.complementary.retrieval import RetrievalConfig, Retriever
 from jaxrl_guided.learners.language.rollouts import Episode, Start
+from jaxrl_guided.learners.language.seeds import Seeds
 from tests.complementary.test_advised import Count
 
 EMBED = HashedEmbedder(32)
 CONFIG = ActorConfig(instances=3, rollouts=4, guided=2)
+SEEDS = Seeds(range(0), range(0), range(100, 200))
 NOTE = "walk along the wall until the stairs show"
 
 
@@ -29,7 +31,7 @@ def bank(tmp_path):
 
 def guide_of(bank, ask=None, **changes):
     retrieve = Retriever(RetrievalConfig(usage_weight=0, recent_weight=0), EMBED, bank)
-    return Guide(dataclasses.replace(CONFIG, **changes), retrieve, ask, "counting")
+    return Guide(dataclasses.replace(CONFIG, **changes), retrieve, ask, lambda seed: "counting")
 
 
 def episode(start, version=0):
@@ -38,17 +40,17 @@ def episode(start, version=0):
 
 
 def test_each_group_has_a_guided_and_a_free_half():
-    starts = starts_of(CONFIG, seed=3, step=7, seeds=range(100, 200))
+    starts = starts_of(CONFIG, seed=3, step=7, seeds=SEEDS)
     assert len(set(starts)) == 12
     for group in range(3):
         members = [start for start in starts if start.group == group]
         assert [start.part for start in members] == [GUIDED, GUIDED, FREE, FREE]
         assert len({start.seed for start in members}) == 1
     assert {start.temperature for start in starts} == {0.99}
-    assert starts == starts_of(CONFIG, seed=3, step=7, seeds=range(100, 200))
-    others = [*starts_of(CONFIG, 3, 8, range(100, 200)), *starts_of(CONFIG, 4, 7, range(100, 200))]
+    assert starts == starts_of(CONFIG, seed=3, step=7, seeds=SEEDS)
+    others = [*starts_of(CONFIG, 3, 8, SEEDS), *starts_of(CONFIG, 4, 7, SEEDS)]
     assert not {start.draws for start in starts} & {start.draws for start in others}
-    free = starts_of(CONFIG, 3, 7, range(100, 200), guide=False)
+    free = starts_of(CONFIG, 3, 7, SEEDS, guide=False)
     assert {start.part for start in free} == {FREE}
     assert [start.draws for start in free] == [start.draws for start in starts]
 

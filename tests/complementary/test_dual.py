@@ -18,9 +18,11 @@ from jaxrl_guided.complementary.retrieval import RetrievalConfig, Retriever
 from jaxrl_guided.learners.language.hand_over import Versioned
 from jaxrl_guided.learners.language.rollouts import Episode
 from jaxrl_guided.learners.language.run_config import ImproveConfig
+from jaxrl_guided.learners.language.seeds import Seeds
 from tests.complementary.test_advised import Count
 
 EMBED = HashedEmbedder(16)
+SEEDS = Seeds(range(0), range(0), range(50))
 ACTING = ActorConfig(instances=2, rollouts=4, guided=2, warm_up=1)
 NOTE = "<title>walls</title><content>walk along the wall until the stairs show</content>"
 
@@ -115,7 +117,7 @@ class World:
             ACTING,
             ImproveConfig(),
             3,
-            range(50),
+            SEEDS,
             self.playing,
             guide,
             self.actor,
@@ -248,9 +250,7 @@ def test_without_an_extractor_it_is_plain_training(path):
     world = World(path)
     guide = Guide(ACTING, None)
     playing = Slots(lambda start: guide.begin(start, Advised(Count())), lambda _: "east")
-    loop = DualLoop(
-        LoopConfig(), ACTING, ImproveConfig(), 3, range(50), playing, guide, world.actor
-    )
+    loop = DualLoop(LoopConfig(), ACTING, ImproveConfig(), 3, SEEDS, playing, guide, world.actor)
     for number in range(2):
         metrics = loop.step(number)
     assert metrics["success_guided"] == metrics["success_free"] == 0

@@ -13,7 +13,7 @@ from jaxrl_guided.complementary.arms import ARMS, settled
 from jaxrl_guided.complementary.bank import BANK_FILE, Bank
 from jaxrl_guided.complementary.job import run_complementary
 from jaxrl_guided.complementary.preparation import prepare
-from jaxrl_guided.complementary.presets import NANO, PRESETS, SMOKE
+from jaxrl_guided.complementary.presets import NANO, PRESETS, SMOKE, on_task
 from jaxrl_guided.complementary.run_config import ComplementaryConfig, ModelConfig
 from jaxrl_guided.complementary.training import ComplementaryRun
 from jaxrl_guided.learners.language.objectives import GRPOConfig
@@ -117,6 +117,62 @@ def test_all_arms_of_a_seed_start_from_the_same_models():
         np.testing.assert_array_equal(mine.tokens, theirs.tokens)
     parts = [set(part) for part in ([*jobs[0].seeds.judged[:99]], [*jobs[0].seeds.shown[:99]])]
     assert not parts[0] & parts[1]
+
+
+TWO_ROOMS = dataclasses.replace(
+    SMOKE,
+    task="minihack/Room-5x5+minihack/Room-Random-5x5",
+    options=("compact=true", "max_turns=4"),
+)
+
+
+def test_a_mix_is_taught_and_divided_by_tasks():
+    tiny = dataclasses.replace(
+        TWO_ROOMS,
+        actor=dataclasses.replace(
+            SMOKE.actor, warm_up=WarmUpConfig(updates=1, episodes=16, batch=2)
+        ),
+    )
+    job = prepare(tiny)
+    assert len(job.actor.samples) == 16
+    assert [job.seeds.part(seed) for seed in job.seeds.judged[:3]] == [
+        *("Room-5x5", "Room-Random-5x5", "Room-5x5")
+    ]
+    with pytest.raises(UserError, match=r"judge\.episodes must be a multiple of 2, the tasks"):
+        prepare(dataclasses.replace(tiny, judge=JudgeConfig(episodes=7, every=2)))
+    one = dataclasses.replace(tiny.acting, instances=1)
+    with pytest.raises(UserError, match=r"acting\.instances must be a multiple of 2"):
+        prepare(dataclasses.replace(tiny, acting=one))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_mix_is_judged_by_tasks(tmp_path, workers):
+    result = run_in(tmp_path, dataclasses.replace(TWO_ROOMS, steps=2, workers=workers))
+    curve = result["curve"]
+    for name in ("with", "without"):
+        parts = [curve[f"{name}_{label}"] for label in ("Room-5x5", "Room-Random-5x5")]
+        np.testing.assert_allclose(curve[name], np.mean(parts, axis=0))
+    rows = [row for row in read_metrics(tmp_path) if "success" in row]
+    for row in rows:
+        both = row["success_Room-5x5"] + row["success_Room-Random-5x5"]
+        assert row["success"] == pytest.approx(both / 2)
+    assert "Room-Random-5x5" in (tmp_path / "summary.md").read_text()
+
+
+def test_a_preset_has_options_for_each_task():
+    mixed = on_task("nano", "mix6")
+    assert mixed.acting == PRESETS["nano_mix"].acting
+    assert "webshop.products=40" in mixed.options
+    assert "KeyRoom-Dark-S5.compact=true" in mixed.options
+    assert on_task("nano", "webshop").options == ("compact=true", *mixed_options("webshop"))
+    assert on_task("nano", NANO.task) == NANO
+    assert on_task("qwen", "mix3").options == ("Room-Ultimate-5x5.max_turns=30",)
+
+
+def mixed_options(label):
+    given = [o.removeprefix(f"{label}.") for o in PRESETS["nano_mix"].options if label in o]
+    return [option for option in given if option != "compact=true"]
 
 
 def test_every_arm_changes_what_its_title_says():

@@ -29,6 +29,7 @@ from jaxrl_guided.learners.language.learner import (
 from jaxrl_guided.learners.language.objectives import CISPOConfig, GRPOConfig
 from jaxrl_guided.learners.language.rollouts import Rollouts
 from jaxrl_guided.learners.language.run_config import ImproveConfig
+from jaxrl_guided.learners.language.seeds import Seeds
 
 EMBED = HashedEmbedder(32)
 TOKENIZER = nano_tokenizer()
@@ -90,7 +91,7 @@ def test_a_loop_of_real_models_goes_on(tmp_path):
             acting,
             ImproveConfig(),
             0,
-            range(100),
+            Seeds(range(0), range(0), range(100)),
             slots_of(4, lambda: Advised(Route()), begin),
             guide,
             actor,

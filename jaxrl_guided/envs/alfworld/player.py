@@ -31,9 +31,14 @@ class AlfworldPlayer:
     """Looks where a thing is likeliest to be, takes it, changes it if asked to, and places it.
 
     It knows what anybody does: what receptacles can contain.
+
+    Args:
+      order: kinds of receptacles to look at first, then at all others as they are listed, whatever
+        is looked for; empty: where it is likeliest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: Sequence[str] = ()) -> None:
+        self._order = order
         catalogue = read_catalogue()
         self._holds = {
             place.lower(): {thing.lower() for thing in things}
@@ -127,7 +132,14 @@ class AlfworldPlayer:
         if self._at in self._closed and self._at not in self._contents:
             return f"open {self._at}"
         unknown = [name for name in self._places if name not in self._contents]
-        return f"go {self._likeliest(thing, unknown)}" if unknown else "look"
+        if not unknown:
+            return "look"
+        return f"go {self._first(unknown) if self._order else self._likeliest(thing, unknown)}"
+
+    def _first(self, places: Sequence[str]) -> str:
+        """The place whose turn it is."""
+        order = {kind: place for place, kind in enumerate(self._order)}
+        return min(places, key=lambda name: order.get(_kind(name), len(order)))
 
     def _likeliest(self, thing: str, places: Sequence[str]) -> str:
         """A place that is worth its turns: each kind is as likely, and a door takes a turn."""

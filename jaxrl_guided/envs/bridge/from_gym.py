@@ -8,8 +8,8 @@ import gymnasium
 
 from jaxrl_guided.envs.bridge.env import make_bridge
 from jaxrl_guided.envs.bridge.pool import OnError, Pool
-from jaxrl_guided.envs.registry import import_named
 from jaxrl_guided.envs.types import VectorEnv
+from jaxrl_guided.runtime.modules import import_named
 
 
 def list_names() -> Sequence[str]:
@@ -43,7 +43,7 @@ def knows(environment: str) -> bool:
     """
     module, _, name = environment.rpartition(":")
     if module:
-        import_named(module, f"gym/{environment}")
+        import_named(module, f"gym/{environment}", "environment")
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error:

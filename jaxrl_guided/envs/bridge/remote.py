@@ -1,24 +1,15 @@
 """Workers of a pool as the pool sees them: in a process of their own, or in this one."""
 
 import contextlib
-import os
-import pathlib
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import cloudpickle
 
 from jaxrl_guided.envs.bridge.worker import DONE, HOT, Failure, Worker
+from jaxrl_guided.runtime.child import Child
 from jaxrl_guided.runtime.errors import ForeignError
-from jaxrl_guided.runtime.signals import SIGNALS
 
-_ROOT = pathlib.Path(__file__).parents[3]
-_GRACE_SECONDS = 5.0
+_WORKER = "jaxrl_guided.envs.bridge.worker"
 _START_SECONDS = 300.0
 """For all that is done once, as making the environments."""
 
@@ -78,31 +69,7 @@ class Process:
 
     def __init__(self, memory: int, name: str, timeout: float):
         self._name, self._timeout = name, timeout
-        ours, theirs = socket.socketpair()
-        end, self._lifeline = os.pipe()
-        self._scratch = tempfile.TemporaryDirectory(prefix="jaxrl_guided-")
-        descriptors = (theirs.fileno(), memory, end)
-        paths = [str(_ROOT), *(path for path in sys.path if path)]
-        # It inherits that signals wait, until it has handlers for them.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "jaxrl_guided.envs.bridge.worker", *map(str, descriptors)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=descriptors,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(paths),
-                    "OMP_NUM_THREADS": "1",
-                    # What a process that dies leaves there is removed by this one.
-                    "TMPDIR": self._scratch.name,
-                },
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        os.close(end)
-        self._connection = Connection(ours.detach())
+        self._child = Child(_WORKER, [memory])
         self._doing = "start"
 
     def send(self, name: str, *arguments: Any) -> None:
@@ -110,22 +77,23 @@ class Process:
         message = HOT.get(name) or cloudpickle.dumps((name, *arguments))
         # That a process has died is found when its answer is waited for.
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(message)
+            self._child.connection.send_bytes(message)
 
     def answer(self, patience: float | None = None) -> Any:
         """Waits so many seconds, by default those of a step, or what making environments takes."""
         if patience is None:
             patience = self._timeout if self._doing in HOT else _START_SECONDS
         try:
-            if not self._connection.poll(patience):
-                self._kill()
+            if not self._child.connection.poll(patience):
+                self._child.kill()
                 raise WorkerGone(
                     f"{self._name} has not answered {self._doing} within {patience:g} s "
                     "(`timeout`, for all of them together)"
                 )
-            message = self._connection.recv_bytes()
+            message = self._child.connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise self._died() from error
+            how = self._child.ended()
+            raise WorkerGone(f"{self._name} has died {how} in {self._doing}") from error
         if message == DONE:
             return None
         kind, answer = cloudpickle.loads(message)
@@ -135,26 +103,7 @@ class Process:
 
     def hang_up(self) -> None:
         """Lets it end."""
-        self._connection.close()
+        self._child.hang_up()
 
     def close(self) -> None:
-        self.hang_up()
-        try:
-            self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._kill()
-        os.close(self._lifeline)
-        self._scratch.cleanup()
-
-    def _died(self) -> WorkerGone:
-        try:
-            code = self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:  # alive, but it has lost its end of the connection
-            self._kill()
-            code = self._process.returncode
-        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        return WorkerGone(f"{self._name} has died {how} in {self._doing}")
-
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._child.close()

@@ -1,14 +1,8 @@
-"""A process that owns some of a pool's environments: `python -m … SOCKET MEMORY`, two descriptors.
+"""A process that owns some of a pool's environments; its memory is a descriptor (`runtime.child`).
 
-It is started anew, never forked, and never imports JAX. It answers one message at a time, ends
-when the other side of the socket is closed, and dies with its parent.
+It never imports JAX, answers one message at a time, and ends when the other side hangs up.
 """
 
-import fcntl
-import os
-import signal
-import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -19,7 +13,7 @@ import gymnasium
 
 from jaxrl_guided.envs.bridge.block import map_arrays
 from jaxrl_guided.envs.bridge.slot import Factory, Interface, Slot, interface_of
-from jaxrl_guided.runtime.signals import SIGNALS
+from jaxrl_guided.runtime import child
 
 HOT = {"step": b"s", "reset": b"r"}
 """Requests of the hot path, which are sent as one byte."""
@@ -131,34 +125,5 @@ def _answer(worker: Worker, message: bytes) -> bytes:
     return DONE if answer is None else bytes(cloudpickle.dumps(("answer", answer)))
 
 
-def _end_with_parent(lifeline: int) -> None:
-    """This process shall be killed when the other end of that pipe is closed, at its parent's end.
-
-    On Linux the kernel does it, even while an environment hangs in a library that never returns to
-    Python. (Its signal for a parent's death would come when the *thread* ends that started this.)
-    """
-    if sys.platform == "linux":
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
-    threading.Thread(target=_end_when_closed, args=(lifeline,), daemon=True).start()
-
-
-def _end_when_closed(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os._exit(1)
-
-
-def main() -> None:
-    """Entry point."""
-    socket, memory, lifeline = map(int, sys.argv[1:])
-    for signum in SIGNALS:  # to stop is the parent's business; children do not inherit a handler
-        signal.signal(signum, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # as its parent has blocked them
-    _end_with_parent(lifeline)
-    serve(Connection(socket), memory)
-
-
 if __name__ == "__main__":
-    main()
+    child.serve(serve)

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxrl_guided.envs.text.task import Reply, TextTask
+from jaxrl_guided.envs.text.task import Reply, TextTask, awaited
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +60,6 @@ def play(task: TextTask, answer: Callable[[str], str | None], observation: str) 
         if reply.terminated or reply.truncated:
             return
         observation = reply.observation
-
-
-def awaited(reply: Reply) -> Reply:
-    """The reply itself, after waiting for one that comes later."""
-    while reply.later is not None:
-        reply = reply.later() or reply
-    return reply
 
 
 def read_records(file: str) -> list[Record]:

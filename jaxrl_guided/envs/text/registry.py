@@ -16,7 +16,6 @@ from typing import Any
 from jaxrl_guided.envs.alfworld.player import AlfworldPlayer
 from jaxrl_guided.envs.alfworld.text_task import AlfworldText
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
-from jaxrl_guided.envs.registry import import_named
 from jaxrl_guided.envs.sokoban.text_task import SokobanPlayer, SokobanText
 from jaxrl_guided.envs.swe.demonstrator import KnownFixes
 from jaxrl_guided.envs.swe.text_task import SweText
@@ -24,6 +23,7 @@ from jaxrl_guided.envs.text.route import Route, RouteDemonstrator
 from jaxrl_guided.envs.text.task import Demonstrator, TextTask
 from jaxrl_guided.envs.webshop.shopper import Shopper
 from jaxrl_guided.envs.webshop.text_task import WebShopText
+from jaxrl_guided.runtime.modules import import_named
 from jaxrl_guided.runtime.options import parse_options
 
 
@@ -119,6 +119,16 @@ def make_text_task(name: str, /, **options: Any) -> TextTask:
     return made
 
 
+def has_option(name: str, option: str) -> bool:
+    """Whether a task has an option of that name.
+
+    Raises:
+      ValueError: there is no such task.
+    """
+    taken = _parameters(_find(name).make)
+    return option in taken or _takes_all(taken)
+
+
 def task_from_options(name: str, options: Sequence[str]) -> TextTask:
     """`make_text_task` with options as users write them, `NAME=VALUE` each.
 
@@ -160,11 +170,6 @@ def make_demonstrator(name: str, /, **options: Any) -> Demonstrator:
     return made
 
 
-def demonstrator_from_options(name: str, options: Sequence[str]) -> Demonstrator:
-    """`make_demonstrator` with options of the task as users write them, `NAME=VALUE` each."""
-    return make_demonstrator(name, **parse_options(options, {}))
-
-
 def _demonstrated() -> list[str]:
     return [name for name, task in _TASKS.items() if task.demonstrator is not None]
 
@@ -202,12 +207,21 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _check_options(name: str, make: Callable[..., TextTask], options: Mapping[str, Any]) -> None:
-    """Raises TypeError for options that there are not, or of another type than they are said."""
+def _parameters(make: Callable[..., TextTask]) -> Mapping[str, inspect.Parameter]:
+    """Those that options are given for."""
     given = make.args if isinstance(make, functools.partial) else ()
     parameters = [*inspect.signature(getattr(make, "func", make)).parameters.values()]
-    taken = {p.name: p for p in parameters[len(given) :]}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    return {p.name: p for p in parameters[len(given) :]}
+
+
+def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _check_options(name: str, make: Callable[..., TextTask], options: Mapping[str, Any]) -> None:
+    """Raises TypeError for options that there are not, or of another type than they are said."""
+    taken = _parameters(make)
+    if _takes_all(taken):
         return
     if unknown := sorted(set(options) - set(taken)):
         has = f"it has {', '.join(taken)}" if taken else "it has none"

@@ -1,8 +1,9 @@
 """What agents that speak play: episodes in text, a conversation each."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 TASK = "task"
 """Name of the reward that the task itself gives."""
@@ -16,11 +17,13 @@ class Opening:
       system: what the agent is, what it can do and how it says so; the same for all episodes.
       observation: the first message to it.
       description: what this episode asks for, in a line; experience is looked up by it.
+      later: as of `Reply`.
     """
 
     system: str
     observation: str
     description: str
+    later: Callable[[], "Opening | None"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,34 @@ class Reply:
     acted: bool = True
     role: Literal["user", "tool"] = "user"
     later: Callable[[], "Reply | None"] | None = None
+
+
+Said = TypeVar("Said", Opening, Reply)
+_PAUSE = 0.0005
+"""Seconds between two looks for what comes later."""
+
+
+def changed(said: Said, change: Callable[[Said], Said]) -> Said:
+    """An opening or a reply after a change, which waits for one that comes later."""
+    if (later := said.later) is None:
+        return change(said)
+
+    def when_known() -> Said | None:
+        found = later()
+        return None if found is None else changed(found, change)
+
+    return dataclasses.replace(said, later=when_known)
+
+
+def awaited(said: Said) -> Said:
+    """What is said, after waiting for it where it comes later."""
+    while said.later is not None:
+        found = said.later()
+        if found is None:
+            time.sleep(_PAUSE)
+        else:
+            said = found
+    return said
 
 
 class TextTask(Protocol):

@@ -1,6 +1,7 @@
 """Products and the search among them."""
 
 import functools
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ class Shop:
     def __init__(self, products: Sequence[Product]) -> None:
         import bm25s
 
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # else it tells of each index
         self.products = products
         self._index = bm25s.BM25()
         self._index.index([words_of(_text(product)) for product in products], show_progress=False)

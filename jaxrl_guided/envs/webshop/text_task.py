@@ -33,7 +33,7 @@ class WebShopText:
       catalogue: its seed.
       mode: `text`, pieces between ` [SEP] `; or `rich`, a line each, buttons marked.
       compact: few words, for models that learn them from scratch: the instruction only at the
-        start, and no list of what can be clicked.
+        start, no list of what can be clicked, small letters.
       page_size: products on a page of results.
       max_turns: answers in an episode.
 
@@ -76,7 +76,7 @@ class WebShopText:
         self._show()
         shown = self._render()
         if self._compact:
-            shown = f"{self._goal.instruction}\n{shown}"
+            shown = f"{self._goal.instruction.lower()}\n{shown}"
         system = _COMPACT if self._compact else _SYSTEM
         return Opening(system, shown, f"WebShop: {self._goal.instruction}")
 
@@ -118,10 +118,13 @@ class WebShopText:
     def _render(self) -> str:
         told = [] if self._compact else ["Instruction:", self._goal.instruction]
         if self._mode == "text":
-            shown = " [SEP] ".join([*told, *(piece.text for piece in self._shown)])
+            between = " | " if self._compact else " [SEP] "
+            shown = between.join([*told, *(piece.text for piece in self._shown)])
         else:
             shown = "\n".join([*told, *map(_button, self._shown)])
-        return shown if self._compact else f"{shown}\n{_offer(self._page, list(self._leads))}"
+        if self._compact:
+            return shown.lower()
+        return f"{shown}\n{_offer(self._page, list(self._leads))}"
 
 
 def _button(piece: pages.Piece) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxrl_guided.backbones.chat import Chat, Conversation, Message, first_messages
 from jaxrl_guided.backbones.tokenizer import Tokenizer
-from jaxrl_guided.envs.text.task import Demonstrator, Reply, TextTask
+from jaxrl_guided.envs.text.task import Demonstrator, Reply, TextTask, awaited
 from jaxrl_guided.learners.language.batches import Sample
 
 
@@ -37,13 +37,13 @@ def demonstrate(task: TextTask, player: Demonstrator, seeds: Iterable[int]) -> l
 
 
 def _episode(task: TextTask, player: Demonstrator, seed: int) -> Demonstration:
-    opening = task.reset(seed)
+    opening = awaited(task.reset(seed))
     player.reset(_seed_of_player(seed))
     shown, turns = opening.observation, list[tuple[str, Message | None]]()
     reply = Reply(shown)
     for turn in range(task.max_turns):
         said = player.answer(shown)
-        reply = task.step(said)
+        reply = awaited(task.step(said))
         shown = reply.observation
         over = reply.terminated or reply.truncated or turn + 1 == task.max_turns
         turns.append((said, None if over else {"role": reply.role, "content": shown}))

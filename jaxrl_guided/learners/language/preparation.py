@@ -15,7 +15,7 @@ from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import train_tokenizer
-from jaxrl_guided.envs.text.registry import demonstrator_from_options, task_from_options
+from jaxrl_guided.envs.text.source import TaskSource
 from jaxrl_guided.envs.text.task import TextTask
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, demonstrate, encode
@@ -24,32 +24,12 @@ from jaxrl_guided.learners.language.run_config import (
     LanguageRunConfig,
     ScratchConfig,
 )
+from jaxrl_guided.learners.language.seeds import Seeds, check_whole, divide
 from jaxrl_guided.runtime.checkpoint import content_hash
 from jaxrl_guided.runtime.errors import UserError, validation
 
 _INIT_STD = 0.05
 """Of random weights: at the decoder's own .02 small ones learn slowly at first."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Seeds:
-    """Seeds of a task, divided so that nothing is judged on what it has learned from.
-
-    Attributes:
-      judged: for evaluation, the first eighth.
-      shown: for demonstrations, the second.
-      played: for training, the rest.
-    """
-
-    judged: range
-    shown: range
-    played: range
-
-
-def divide(instances: int) -> Seeds:
-    """Divides the seeds of a task."""
-    part = instances // 8
-    return Seeds(range(part), range(part, 2 * part), range(2 * part, instances))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +64,9 @@ class LanguageJob:
         hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
         return {"weights": content_hash(backbone.params), **hashes}
 
-    def make_task(self) -> TextTask:
-        """One more task."""
-        return task_from_options(self.config.task, self.config.options)
+    def make_source(self) -> TaskSource:
+        """What makes its tasks."""
+        return TaskSource(self.config.task, self.config.options, self.config.workers)
 
 
 def prepare(config: LanguageRunConfig) -> LanguageJob:
@@ -96,20 +76,23 @@ def prepare(config: LanguageRunConfig) -> LanguageJob:
       UserError: the task or an option of it is unknown, the backbone cannot be loaded or has no
         chat template, or a conversation does not fit.
     """
-    with validation():
-        task = task_from_options(config.task, config.options)
-        with contextlib.closing(task):
-            seeds = divide(task.instances)
-            _check_seeds(config, seeds)
-            shown: list[Demonstration] = []
-            if config.warm_up.updates:
-                player = demonstrator_from_options(config.task, config.options)
-                shown = demonstrate(task, player, seeds.shown[: config.warm_up.episodes])
-            backbone = make_backbone(config, shown, config.seed)
-            assert backbone.template is not None  # it was asked for
-            chat = Chat(backbone.tokenizer, backbone.template)
-            samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
-            _check_lengths(config, chat, task, samples, seeds)
+    with (
+        validation(),
+        contextlib.closing(TaskSource(config.task, config.options)) as source,
+        contextlib.closing(source.make()) as task,
+    ):
+        seeds = divide(task.instances, source.labels)
+        _check_seeds(config, seeds)
+        shown: list[Demonstration] = []
+        if config.warm_up.updates:
+            chosen, parts = seeds.shown[: config.warm_up.episodes], len(source.parts)
+            for number in range(parts):
+                shown += demonstrate(task, source.player(number), chosen[number::parts])
+        backbone = make_backbone(config, shown, config.seed)
+        assert backbone.template is not None  # it was asked for
+        chat = Chat(backbone.tokenizer, backbone.template)
+        samples = [encode(chat, backbone.tokenizer, episode) for episode in shown]
+        _check_lengths(config, chat, task, samples, seeds)
     demonstrated = float(np.mean([episode.success for episode in shown])) if shown else None
     return LanguageJob(config, backbone, chat, seeds, samples, demonstrated)
 
@@ -120,6 +103,8 @@ def _check_seeds(config: LanguageRunConfig, seeds: Seeds) -> None:
             f"task {config.task} must have at least 8 instances, an eighth of which is kept for "
             f"evaluation; it has {seeds.played.stop}"
         )
+    episodes = {"judge__episodes": config.judge.episodes}
+    check_whole(seeds.parts, improve__instances=config.improve.instances, **episodes)
     for name, wanted, there in (
         ("judge.episodes", config.judge.episodes, len(seeds.judged)),
         ("warm_up.episodes", config.warm_up.episodes, len(seeds.shown)),

@@ -7,6 +7,7 @@ that takes long answers `later` and keeps nobody waiting.
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from jaxrl_guided.backbones.chat import Chat, Conversation, Message, first_messa
 from jaxrl_guided.backbones.sampler import Completion, Request, Sampler
 from jaxrl_guided.backbones.tokenizer import Tokenizer
 from jaxrl_guided.backbones.turns import Weights
-from jaxrl_guided.envs.text.task import Opening, Reply, TextTask
+from jaxrl_guided.envs.text.task import Opening, Reply, Said, TextTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Start:
     group: int = 0
     part: int = 0
 
+
+_PAUSE = 0.0005
+"""Seconds to wait where all episodes wait for their tasks."""
 
 End = Literal["terminated", "truncated", "turns", "room"]
 """Why an episode is over: by itself, by the task's limit, by `max_turns`, or its slot is full."""
@@ -124,7 +128,7 @@ class Rollouts:
         self._reset = begin or (lambda start, task: task.reset(start.seed))
         self._queue: deque[Start] = deque()
         self._open: dict[int, _Open] = {}
-        self._awaited: dict[int, _Awaited] = {}
+        self._awaited: dict[int, Callable[[], list[Episode] | None]] = {}
         self._ended: list[Episode] = []
 
     @property
@@ -160,6 +164,8 @@ class Rollouts:
                     self._ended += self._begin(slot, self._queue.popleft(), version)
             for episode in self._open.values():
                 episode.version = min(episode.version, version)
+            if self._awaited and not self._sampler.busy:
+                time.sleep(_PAUSE)  # only others work
             self._sampler.begin(weights, steps)
 
     def finish(self) -> list[Episode]:
@@ -194,8 +200,6 @@ class Rollouts:
                 done += self.run(weights, version)
                 if watch is not None:
                     watch(len(done), len(starts))
-                if self._awaited and not self._sampler.busy:
-                    time.sleep(0.001)  # only others work
         return sorted(done, key=lambda episode: place[episode.start])
 
     def close(self) -> None:
@@ -218,10 +222,15 @@ class Rollouts:
 
     def _begin(self, slot: int, start: Start, version: int) -> list[Episode]:
         """Opens an episode; returns it if it is over already."""
-        opening = self._reset(start, self._tasks[slot])
+        self._open[slot] = _Open(start, version)
+        return self._when_known(slot, self._reset(start, self._tasks[slot]), self._opened)
+
+    def _opened(self, slot: int, opening: Opening) -> list[Episode]:
+        """Goes on after an opening; returns the episode if it is over."""
         messages = first_messages(opening.system, opening.observation)
         ids = self._chat.opening(messages)
-        episode = self._open[slot] = _Open(start, opening.description, version)
+        episode = self._open[slot]
+        episode.description = opening.description
         episode.messages += [(message["role"], message["content"]) for message in messages]
         if not self._has_room(slot, ids):
             episode.conversation.read(ids[: self._sampler.rules.size])  # in which nothing is said
@@ -257,22 +266,35 @@ class Rollouts:
             )
         episode.conversation.said(tokens, completion.log_probs)
         said = self._tokenizer.decode(tokens[:-1] if tokens[-1] in self._chat.stop_ids else tokens)
-        return self._followed(slot, said, int(tokens[-1]), self._tasks[slot].step(said))
+        followed = functools.partial(self._followed, said=said, last=int(tokens[-1]))
+        return self._when_known(slot, self._tasks[slot].step(said), followed)
+
+    def _when_known(
+        self, slot: int, told: Said, then: Callable[[int, Said], list[Episode]]
+    ) -> list[Episode]:
+        """Goes on with what a task says, now or as soon as it does."""
+        if (later := told.later) is None:
+            return then(slot, told)
+
+        def look() -> list[Episode] | None:
+            found = later()
+            return None if found is None else self._when_known(slot, found, then)
+
+        self._awaited[slot] = look
+        return []
 
     def _look_for_replies(self) -> list[Episode]:
-        """Goes on with episodes whose replies were not known yet; returns those that are over."""
+        """Goes on with episodes whose tasks were at work; returns those that are over."""
         ended = []
-        for slot, awaited in sorted(self._awaited.items()):
-            if (reply := awaited.later()) is not None:
-                del self._awaited[slot]
-                ended += self._followed(slot, awaited.said, awaited.last, reply)
+        for slot, look in sorted(self._awaited.items()):
+            if (found := look()) is not None:
+                ended += found
+                if self._awaited[slot] is look:
+                    del self._awaited[slot]
         return ended
 
-    def _followed(self, slot: int, said: str, last: int, reply: Reply) -> list[Episode]:
+    def _followed(self, slot: int, reply: Reply, said: str, last: int) -> list[Episode]:
         """Goes on after a reply to an answer with that last token."""
-        if reply.later is not None:
-            self._awaited[slot] = _Awaited(said, last, reply.later)
-            return []
         episode = self._open[slot]
         episode.add(said, reply)
         if reply.terminated:
@@ -293,17 +315,11 @@ class Rollouts:
         return [self._open.pop(slot).ended(end)]
 
 
-class _Awaited(NamedTuple):
-    said: str
-    last: int  # token of the answer
-    later: Callable[[], Reply | None]
-
-
 class _Open:
     """An episode in a slot."""
 
-    def __init__(self, start: Start, description: str, version: int) -> None:
-        self.start, self.description, self.version = start, description, version
+    def __init__(self, start: Start, version: int) -> None:
+        self.start, self.description, self.version = start, "", version
         self.conversation, self.messages = Conversation(), list[tuple[str, str]]()
         self.rewards: dict[str, float] = {}
         self.turns = self.unread = 0

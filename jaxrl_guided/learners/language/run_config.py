@@ -11,6 +11,7 @@ from jaxrl_guided.backbones.lora import LoraConfig
 from jaxrl_guided.learners.language.advantages import NORMS, Aggregation, Norm
 from jaxrl_guided.learners.language.learner import LanguageLearnerConfig
 from jaxrl_guided.learners.language.objectives import GRPOConfig, ImitationConfig, Objective
+from jaxrl_guided.runtime.config import added
 from jaxrl_guided.runtime.ranges import (
     COUNT,
     INT32,
@@ -236,11 +237,13 @@ class LanguageRunConfig(LanguageModelConfig):
     """A run.
 
     Attributes:
-      task: name of a text task.
-      options: of the task, as `NAME=VALUE`, separated by commas.
+      task: name of a text task, or of a mix: `mix3`, `mix6`, `mix8`, or names with + between.
+      options: of the task, as `NAME=VALUE`, separated by commas; of one task of a mix, as
+        `TASK.NAME=VALUE`.
       improve, judge: the parts after the warm-up.
       slots: conversations side by side; as many as the step has episodes if 0.
       seed: of weights, draws and episodes.
+      workers: processes for each task, so that nobody waits for its steps; 0: in this process.
     """
 
     task: str = "route"
@@ -249,10 +252,11 @@ class LanguageRunConfig(LanguageModelConfig):
     judge: JudgeConfig = dataclasses.field(default_factory=JudgeConfig)
     slots: int = 0
     seed: int = 0
+    workers: int = added(0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, NOT_NEGATIVE, "slots", "seed")
+        check(self, NOT_NEGATIVE, "slots", "seed", "workers")
         check(self, INT32, "slots")
         check(self, INT63, "seed")
         if self.improve.objective.kl_weight and self.finetune != "lora":

@@ -60,7 +60,8 @@ class LanguageRun:
         )
         rows, dtype = config.slots or config.improve.episodes, self.gradients.compute_dtype
         sampler = Sampler(rules, rows, cache_dtype=dtype, mesh=mesh)
-        self._rollouts = Rollouts(sampler, job.chat, backbone.tokenizer, job.make_task)
+        self._source = job.make_source()
+        self._rollouts = Rollouts(sampler, job.chat, backbone.tokenizer, self._source.make)
 
     @property
     def rounds(self) -> int:
@@ -102,6 +103,7 @@ class LanguageRun:
     def close(self) -> None:
         """Closes the tasks."""
         self._rollouts.close()
+        self._source.close()
 
     def _random(self, number: int, purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.job.config.seed, number, purpose])
@@ -123,20 +125,19 @@ class LanguageRun:
         samples, flat = samples_of(config, episodes, random)
         state, learned = self._improve.update(state, samples, config.minibatches)
         numbers = outcomes_of(episodes)._asdict() | learned
+        numbers |= self.job.seeds.successes(episodes, "success")
         numbers["flat_groups"] = flat
         numbers["play_seconds"] = played - begun
         numbers["learn_seconds"] = time.perf_counter() - played
         return state, numbers
 
     def _starts(self, number: int) -> list[Start]:
-        config, played = self.job.config.improve, self.job.seeds.played
-        chosen = self._random(number, _EPISODES).integers(
-            played.start, played.stop, config.instances
-        )
+        config = self.job.config.improve
+        chosen = self.job.seeds.draw(self._random(number, _EPISODES), config.instances)
         first = (self.job.config.seed << 64) + (number << 32)
         return [
             Start(
-                int(chosen[group]),
+                chosen[group],
                 draws=first + group * config.rollouts + rollout,
                 temperature=config.temperature,
                 group=group,

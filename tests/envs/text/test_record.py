@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from jaxrl_guided.envs.text.record import Record, awaited, play, read_records
+from jaxrl_guided.envs.text.record import Record, play, read_records
 from jaxrl_guided.envs.text.registry import make_demonstrator, make_text_task
-from jaxrl_guided.envs.text.task import Reply
+from jaxrl_guided.envs.text.task import Reply, awaited
 
 RECORD = Record("route", [], 3, ["go north"], ["Crossing 2"])
 

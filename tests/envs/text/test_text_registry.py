@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from jaxrl_guided.envs.text.registry import (
-    demonstrator_from_options,
     make_demonstrator,
     make_text_task,
     register_text_task,
@@ -79,7 +78,6 @@ def test_a_task_of_ones_own_is_made_and_played_by_name(registered):
 def test_a_player_is_given_those_options_of_the_task_that_it_has(registered):
     register_text_task("loud", Corridor, LoudPlayer)
     assert make_demonstrator("loud", size=3, name="mine").name == "mine"
-    assert demonstrator_from_options("loud", ["name=yours", "hint=true"]).name == "yours"
     assert make_demonstrator("corridor", size=3).answer("door 1") == "door 1"
 
 

@@ -1,0 +1,147 @@
+"""Text tasks that processes of their own play, so that nobody waits for a step or a reset."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cloudpickle
+
+from jaxrl_guided.envs.text.task import Opening, Reply
+from jaxrl_guided.runtime.child import Child
+from jaxrl_guided.runtime.errors import ForeignError
+
+_WORKER = "jaxrl_guided.envs.text.worker"
+
+
+class TextTaskError(ForeignError):
+    """A task raised, or its process has died; the message has the task's traceback."""
+
+
+class Workers:
+    """Processes, each of which plays any number of tasks of one kind.
+
+    Args:
+      name: of the task, as of `registry.task_from_options`.
+      options: of it.
+      count: processes.
+    """
+
+    def __init__(self, name: str, options: Sequence[str], count: int) -> None:
+        self._name, self._options = name, list(options)
+        self._processes = [_Process(name) for _ in range(count)]
+        self._made = 0
+
+    def make(self) -> "RemoteTask":
+        """One more task; processes take turns.
+
+        Raises:
+          TextTaskError: it cannot be made there.
+        """
+        process = self._processes[self._made % len(self._processes)]
+        self._made += 1
+        return RemoteTask(process, self._made, self._name, self._options)
+
+    def close(self) -> None:
+        """Ends the processes, and with them what they play."""
+        for process in self._processes:
+            process.hang_up()
+        while self._processes:
+            self._processes.pop().close()
+
+
+class RemoteTask:
+    """A task in another process: whatever it says comes later (`TextTask`)."""
+
+    def __init__(self, process: "_Process", number: int, name: str, options: Sequence[str]) -> None:
+        self._process, self._number = process, number
+        counts = process.wait(process.ask("make", number, name, options))
+        self.max_turns, self.instances = counts["max_turns"], counts["instances"]
+        self._asked: int | None = None
+
+    def reset(self, seed: int) -> Opening:
+        """Begins an episode, whatever the one before it was about."""
+        return Opening("", "", "", later=self._ask("reset", seed))
+
+    def step(self, answer: str) -> Reply:
+        """Goes on with it."""
+        return Reply("", later=self._ask("step", answer))
+
+    def close(self) -> None:
+        """Closes the task there, unless its process has ended."""
+        with contextlib.suppress(TextTaskError):
+            self._process.wait(self._process.ask("close", self._number))
+
+    def _ask(self, name: str, argument: int | str) -> Callable[[], Any]:
+        if self._asked is not None:  # an episode was left while its task was at work
+            self._process.forget(self._asked)
+        number = self._asked = self._process.ask(name, self._number, argument)
+
+        def later() -> Any:
+            found = self._process.look(number)
+            if found is not None:
+                self._asked = None
+            return found
+
+        return later
+
+
+class _Process:
+    """One process, its requests by number and the answers that nobody has fetched yet."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._child = name, Child(_WORKER)
+        self._answers: dict[int, tuple[str, Any]] = {}
+        self._forgotten: set[int] = set()
+        self._next = 0
+
+    def ask(self, name: str, *arguments: Any) -> int:
+        """Sends a request; returns its number."""
+        number = self._next
+        self._next += 1
+        with contextlib.suppress(OSError):  # that it has died is found when one looks
+            self._child.connection.send_bytes(cloudpickle.dumps((number, name, *arguments)))
+        return number
+
+    def look(self, number: int, patience: float | None = 0.0) -> Any:
+        """The answer to a request, or None where there is none yet.
+
+        Args:
+          patience: seconds to wait; None: as long as it takes.
+
+        Raises:
+          TextTaskError: the task raised, or the process has died.
+        """
+        while number not in self._answers:
+            try:
+                if not self._child.connection.poll(patience):
+                    return None
+                answered, *answer = cloudpickle.loads(self._child.connection.recv_bytes())
+            except (EOFError, OSError) as error:
+                how = self._child.ended()
+                raise TextTaskError(f"a process of task '{self._name}' has died {how}") from error
+            if answered in self._forgotten:
+                self._forgotten.remove(answered)
+            else:
+                self._answers[answered] = tuple(answer)
+        kind, said = self._answers.pop(number)
+        if kind == "failure":
+            told, trace = said
+            raise TextTaskError(f"task '{self._name}': {told}\n{trace}")
+        return said
+
+    def wait(self, number: int) -> Any:
+        """The answer to a request."""
+        return self.look(number, None)
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for that answer any more."""
+        if self._answers.pop(number, None) is None:
+            self._forgotten.add(number)
+
+    def hang_up(self) -> None:
+        """Lets it end."""
+        self._child.hang_up()
+
+    def close(self) -> None:
+        """Waits for its end, or makes it end."""
+        self._child.close()
