@@ -66,7 +66,7 @@ bench: setup-dev,bench,alfworld   ## all benchmarks, tables into benchmarks/resu
 	$(PY) -m benchmarks.llm_train
 	$(PY) -m benchmarks.bank
 	$(PY) -m benchmarks.dual_loop
-	$(PY) -m benchmarks.alfworld
+	$(PY) -m benchmarks.text_tasks
 	$(PY) -m benchmarks.report
 
 report: setup-dev    ## regenerate the tables in README.md

@@ -9,7 +9,7 @@ _MARK = re.compile(r"\[(?:clicked )?button_?\] ?")
 _BETWEEN = re.compile(r" \[sep\] | \| |\n")
 _CEILING = re.compile(r"price lower than (\d+\.\d\d) dollars")
 _OPTION = re.compile(r", \w+: ([^,]+)")
-_ASIN = re.compile(r"b\w{9}")
+_ASIN = re.compile(r"b\w{9}|p\d+")
 _FILLING = frozenset(
     words_of("a am and buy find for get i is it looking me must be please that to want which")
 )

@@ -1,5 +1,6 @@
 """WebShop in text (Yao et al. 2022): find and buy what an instruction asks for."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -33,7 +34,7 @@ class WebShopText:
       catalogue: its seed.
       mode: `text`, pieces between ` [SEP] `; or `rich`, a line each, buttons marked.
       compact: few words, for models that learn them from scratch: the instruction only at the
-        start, no list of what can be clicked, small letters.
+        start, no list of what can be clicked, small letters, numbers in place of codes.
       page_size: products on a page of results.
       max_turns: answers in an episode.
 
@@ -68,6 +69,9 @@ class WebShopText:
         else:
             self._shop, self._goals = synthetic_shop(products, catalogue), []
             self.instances = 2**31
+        codes = [product.asin.lower() for product in self._shop.products] if compact else []
+        self._numbers = {code: f"p{number}" for number, code in enumerate(codes)}
+        self._codes = {number: code for code, number in self._numbers.items()}
 
     def reset(self, seed: int) -> Opening:
         """Opens the search page with the instruction of that seed."""
@@ -109,7 +113,7 @@ class WebShopText:
             return None, "Note: no action; answer search[KEYWORDS] or click[VALUE]."
         verb, value = found[-1][0].lower(), found[-1][1].strip().lower()
         if verb == "click":
-            page = self._leads.get(value)
+            page = self._leads.get(value) or self._leads.get(self._codes.get(value, ""))
             return page, f"Note: '{shortened(value)}' cannot be clicked here."
         if self._page.kind != "search":
             return None, "Note: there is no search bar here; click[Back to Search] first."
@@ -117,14 +121,17 @@ class WebShopText:
 
     def _render(self) -> str:
         told = [] if self._compact else ["Instruction:", self._goal.instruction]
+        pieces = [*map(self._shortened, self._shown)] if self._compact else self._shown
         if self._mode == "text":
             between = " | " if self._compact else " [SEP] "
-            shown = between.join([*told, *(piece.text for piece in self._shown)])
+            shown = between.join([*told, *(piece.text for piece in pieces)])
         else:
-            shown = "\n".join([*told, *map(_button, self._shown)])
-        if self._compact:
-            return shown.lower()
-        return f"{shown}\n{_offer(self._page, list(self._leads))}"
+            shown = "\n".join([*told, *map(_button, pieces)])
+        return shown if self._compact else f"{shown}\n{_offer(self._page, list(self._leads))}"
+
+    def _shortened(self, piece: pages.Piece) -> pages.Piece:
+        text = piece.text.lower()
+        return dataclasses.replace(piece, text=self._numbers.get(text, text))
 
 
 def _button(piece: pages.Piece) -> str:

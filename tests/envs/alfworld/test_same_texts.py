@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from benchmarks.alfworld import Stock, make_game, trace, wander
+from benchmarks.stock_alfworld import Stock, make_game, trace, wander
 from jaxrl_guided.envs.alfworld.compose import compose
 from jaxrl_guided.envs.alfworld.engine import Engine
 from jaxrl_guided.envs.alfworld.package import TASK_TYPES, read_catalogue, read_scenes

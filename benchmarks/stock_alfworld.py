@@ -1,7 +1,6 @@
 """ALFWorld's games on one core: our engine beside TextWorld's PddlEnv, in the same process.
 
-`python -m benchmarks.alfworld`: both play the same commands, and every text, list of commands and
-win must be the same.
+Both play the same commands, and every text, list of commands and win must be the same.
 """
 
 import dataclasses
@@ -22,10 +21,7 @@ from jaxrl_guided.envs.alfworld.package import (
     read_catalogue,
     read_scenes,
 )
-from jaxrl_guided.envs.extras import check_installed
 
-NAME = "alfworld"
-GAMES, QUICK_GAMES, TURNS = 24, 4, 30
 FASTER, RESET_SECONDS = 10.0, 0.3
 """Goals: times the steps per second of PddlEnv, and seconds of a reset."""
 
@@ -166,7 +162,7 @@ def compare(games: int, turns: int) -> Sequence[common.Row]:
     rates = {n: games * turns / sum(t.steps for t in some) for n, some in traces.items()}
     resets = {n: statistics.median(t.reset for t in some) for n, some in traces.items()}
     worst = max(t.reset for t in traces["ours"])
-    case = f"{games} composed games, {turns} commands each"
+    case = f"alfworld, {games} composed games, {turns} commands each"
     return [
         common.Row(
             case,
@@ -188,16 +184,3 @@ def compare(games: int, turns: int) -> Sequence[common.Row]:
             f"longest {worst:.3f} s",
         ),
     ]
-
-
-def run() -> None:
-    """Measures, prints and writes."""
-    common.check_only()
-    check_installed("the benchmark", ("alfworld", "textworld", "fast_downward"), "alfworld")
-    common.pin_to_core()
-    rows = compare(QUICK_GAMES if common.QUICK.value else GAMES, TURNS)
-    common.write_results(NAME, rows, common.results_path(NAME))
-
-
-if __name__ == "__main__":
-    common.main(run)
