@@ -219,7 +219,7 @@ def _judge(
     for name, value in point.items():
         curve.setdefault(name, []).append(value)
     metrics.write(done, {f"judged_{name}": value for name, value in found.items()})
-    write_episodes(run.path, done, "experience", judged)
+    write_episodes(run.path, done, "experience", judged, config.task, config.options)
 
 
 def _count(record: _Record, numbers: dict[str, float], episodes: int) -> None:

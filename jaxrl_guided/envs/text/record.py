@@ -30,7 +30,7 @@ class Record:
       options: of the task, `NAME=VALUE` each.
       seed: of the episode.
       answers: all that was said.
-      observations: what followed each answer.
+      observations: what followed each answer; after the last one it may be missing.
     """
 
     task: str
@@ -80,8 +80,8 @@ def read_records(file: str) -> list[Record]:
 def _record(file: str, number: int, line: str) -> Record:
     try:
         data: Mapping[str, Any] = json.loads(line)
-        record = Record(**data)
-    except (ValueError, TypeError) as error:
+        record = Record(**{field.name: data[field.name] for field in dataclasses.fields(Record)})
+    except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"record '{file}', line {number}, is no episode: {error}") from None
     told = (record.options, record.answers, record.observations)
     if not (isinstance(record.seed, int) and all(map(_is_texts, told))):
@@ -89,10 +89,10 @@ def _record(file: str, number: int, line: str) -> Record:
             f"record '{file}', line {number}, is no episode: seed must be a number, and options, "
             "answers and observations lists of texts"
         )
-    if len(record.answers) != len(record.observations):
+    if len(record.answers) - len(record.observations) not in (0, 1):
         raise ValueError(
             f"record '{file}', line {number}, is no episode: it needs as many observations as "
-            "answers"
+            "answers, or one less"
         )
     return record
 

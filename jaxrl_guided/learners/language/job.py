@@ -169,7 +169,7 @@ def _judge(
         curve[name].append(outcomes_of(judged[name]).success)
     numbers = {f"judged_{name}": curve[name][-1] for name in _JUDGED}
     metrics.write(course.done, numbers)
-    write_episodes(run.path, course.done, "judged", judged)
+    write_episodes(run.path, course.done, "judged", judged, config.task, config.options)
 
 
 def _draw(job: LanguageJob, curve: dict[str, list[float]], run: RunDir) -> None:

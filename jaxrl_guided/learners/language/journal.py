@@ -18,18 +18,25 @@ _MOST_SKIPPED = 3
 
 
 def write_episodes(
-    run: epath.Path, step: int, kind: str, judged: Mapping[str, Sequence[Episode]]
+    run: epath.Path,
+    step: int,
+    kind: str,
+    judged: Mapping[str, Sequence[Episode]],
+    task: str,
+    options: Sequence[str],
 ) -> None:
-    """Writes the first episodes of each way of judging.
+    """Writes the first episodes of each way of judging; `experiments.play --replay` plays them.
 
     Args:
       run: directory of the run.
       kind: name of what the ways differ in.
       judged: by way.
+      task, options: as of `TaskSource`.
     """
     (run / EPISODES).mkdir(exist_ok=True)
+    played = {"task": task, "options": list(options)}
     lines = [
-        json.dumps({"step": step, kind: way, **as_record(episode)}, ensure_ascii=False)
+        json.dumps({"step": step, kind: way, **played, **as_record(episode)}, ensure_ascii=False)
         for way, episodes in judged.items()
         for episode in episodes[:_WRITTEN]
     ]
@@ -37,7 +44,11 @@ def write_episodes(
 
 
 def as_record(episode: Episode) -> dict[str, Any]:
-    """An episode as JSON data for people to read."""
+    """An episode as JSON data, for people to read and for `envs.text.record`."""
+    answers = [place for place, (role, _) in enumerate(episode.messages) if role == "assistant"]
+    followed = [
+        episode.messages[place + 1] for place in answers if place + 1 < len(episode.messages)
+    ]
     return {
         "seed": episode.start.seed,
         "description": episode.description,
@@ -47,6 +58,8 @@ def as_record(episode: Episode) -> dict[str, Any]:
         "unread": episode.unread,
         "end": episode.end,
         "messages": [{"role": role, "content": text} for role, text in episode.messages],
+        "answers": [episode.messages[place][1] for place in answers],
+        "observations": [text for _, text in followed],
     }
 
 

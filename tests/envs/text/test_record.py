@@ -37,6 +37,15 @@ def test_what_was_written_is_read(tmp_path):
     assert read_records(str(tmp_path / "episodes")) == [RECORD, RECORD]
 
 
+def test_episodes_of_runs_are_read(tmp_path):
+    """They have more fields, and nothing after the last answer."""
+    line = json.dumps({"step": 3, **vars(RECORD), "observations": [], "messages": []})
+    (tmp_path / "episodes").write_text(line)
+    (record,) = read_records(str(tmp_path / "episodes"))
+    assert record.answers == RECORD.answers
+    assert record.observations == []
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

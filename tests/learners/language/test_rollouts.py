@@ -16,6 +16,7 @@ from jaxrl_guided.backbones.sampler import Sampler
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.backbones.turns import Rules, Weights
 from jaxrl_guided.envs.text.task import TASK, Opening, Reply
+from jaxrl_guided.learners.language.journal import as_record
 from jaxrl_guided.learners.language.rollouts import Outcomes, Rollouts, Start, _seed_of, outcomes_of
 
 TOKENIZER = nano_tokenizer()
@@ -348,3 +349,14 @@ def test_outcomes_are_means_over_episodes():
     assert found.unread == sum(e.unread for e in PLAYED) / turns
     assert found.cut == np.mean([e.end == "turns" for e in PLAYED])
     assert jax.tree.all(jax.tree.map(np.isfinite, found._asdict()))
+
+
+def test_an_episode_on_record_can_be_played_again():
+    for episode in PLAYED[:6]:
+        found = as_record(episode)
+        task, shown = Toy(), []
+        task.reset(found["seed"])
+        for answer in found["answers"]:
+            shown.append(task.step(answer).observation)
+        assert shown[: len(found["observations"])] == found["observations"]
+        assert len(shown) - len(found["observations"]) == 1  # the last one nobody needs
