@@ -45,10 +45,8 @@ def write_episodes(
 
 def as_record(episode: Episode) -> dict[str, Any]:
     """An episode as JSON data, for people to read and for `envs.text.record`."""
-    answers = [place for place, (role, _) in enumerate(episode.messages) if role == "assistant"]
-    followed = [
-        episode.messages[place + 1] for place in answers if place + 1 < len(episode.messages)
-    ]
+    said = episode.messages
+    answers = [place for place, (role, _) in enumerate(said) if role == "assistant"]
     return {
         "seed": episode.start.seed,
         "description": episode.description,
@@ -57,9 +55,9 @@ def as_record(episode: Episode) -> dict[str, Any]:
         "turns": episode.turns,
         "unread": episode.unread,
         "end": episode.end,
-        "messages": [{"role": role, "content": text} for role, text in episode.messages],
-        "answers": [episode.messages[place][1] for place in answers],
-        "observations": [text for _, text in followed],
+        "messages": [{"role": role, "content": text} for role, text in said],
+        "answers": [said[place][1] for place in answers],
+        "observations": [said[place + 1][1] for place in answers if place + 1 < len(said)],
     }
 
 
