@@ -51,7 +51,18 @@ def _explorer() -> Demonstrator:
     return Explorer()
 
 
-_MINIHACK_PLAYERS = {"Room": _room_player, "MazeWalk": _explorer, "KeyRoom": _explorer}
+def _river_player() -> Demonstrator:
+    from jaxrl_guided.envs.minihack.river_player import RiverPlayer
+
+    return RiverPlayer()
+
+
+_MINIHACK_PLAYERS = {
+    "Room": _room_player,
+    "MazeWalk": _explorer,
+    "KeyRoom": _explorer,
+    "River-Narrow": _river_player,
+}
 """Who plays, by the beginning of a task's name."""
 
 _TASKS: dict[str, _Task] = {
@@ -158,7 +169,8 @@ def make_demonstrator(name: str, /, **options: Any) -> Demonstrator:
     if make is None:
         raise ValueError(
             f"task: nobody demonstrates '{name}', only {', '.join(_demonstrated())}, "
-            "minihack/Room-…, MazeWalk-…, KeyRoom-…, and MODULE:NAME with an attribute demonstrator"
+            "minihack/Room-…, MazeWalk-…, KeyRoom-…, River-Narrow, and MODULE:NAME with an "
+            "attribute demonstrator"
         )
     taken = inspect.signature(make).parameters
     made = make(**{option: value for option, value in options.items() if option in taken})
@@ -181,7 +193,8 @@ def _find(name: str) -> _Task:
         return _TASKS[key]
     family, _, level = key.partition("/")
     if family == "minihack" and level in MAX_STEPS:
-        return _Task(_make_minihack(level), _MINIHACK_PLAYERS.get(level.partition("-")[0]))
+        players = (make for name, make in _MINIHACK_PLAYERS.items() if level.startswith(name))
+        return _Task(_make_minihack(level), next(players, None))
     if callable(make := own.get(key)):
         return _Task(make, getattr(make, "demonstrator", None))
     raise ValueError(f"task: unknown '{name}'; {_advice(module, key, own)}")

@@ -23,6 +23,9 @@ MIXES: Mapping[str, Sequence[str]] = {
 }
 """Those of three and six tasks are of arXiv 2603.17621."""
 
+_TURNS = {"MazeWalk-9x9": 60, "KeyRoom-Dark-S5": 60, "River-Narrow": 200}
+"""Answers in an episode of a mix, where a task's own default leaves too few."""
+
 
 class Part(NamedTuple):
     """A task of a mix, or the only one.
@@ -67,6 +70,9 @@ def parts_of(name: str, options: Sequence[str]) -> Sequence[Part]:
     for option in options:
         for label in _meant(option, names):
             given[label].append(option.removeprefix(f"{label}."))
+    for label, turns in _TURNS.items():
+        if label in given and not any(o.startswith("max_turns=") for o in given[label]):
+            given[label].append(f"max_turns={turns}")
     return [Part(each, given[label_of(each)]) for each in names]
 
 

@@ -1,4 +1,4 @@
-"""A scripted player solves mazes and key rooms from the text that a language model sees."""
+"""Scripted players solve mazes, key rooms and rivers from the text that a language model sees."""
 
 import pytest
 
@@ -9,7 +9,9 @@ from jaxrl_guided.envs.text.registry import make_demonstrator, make_text_task
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("name, turns", [("MazeWalk-9x9", 60), ("KeyRoom-Dark-S5", 50)])
+@pytest.mark.parametrize(
+    "name, turns", [("MazeWalk-9x9", 60), ("KeyRoom-Dark-S5", 50), ("River-Narrow", 200)]
+)
 def test_every_level_is_solved(name, turns, compact):
     task = make_text_task(f"minihack/{name}", compact=compact, max_turns=turns)
     player = make_demonstrator(f"minihack/{name}")

@@ -112,6 +112,13 @@ def test_options_are_for_all_that_have_them_or_for_one():
     assert parts_of("route", ["a=1"]) == [Part("route", ["a=1"])]
 
 
+def test_long_tasks_have_turns_enough_unless_one_says_how_many():
+    parts = {part.label: part.options for part in parts_of("mix8", ["MazeWalk-9x9.max_turns=9"])}
+    assert parts["River-Narrow"] == ["max_turns=200"]
+    assert parts["MazeWalk-9x9"] == ["max_turns=9"]
+    assert parts["sokoban"] == []
+
+
 @pytest.mark.parametrize(
     "name, options, message",
     [
