@@ -31,6 +31,11 @@ _ARM = flags.DEFINE_string("arm", None, "What is compared, in place of --config.
 _DEVICE = flags.DEFINE_integer(
     "extractor_device", 0, "Number of the device that the extractor's model is on.", 0
 )
+_WARM = flags.DEFINE_string(
+    "warm_cache",
+    None,
+    "Directory that keeps models after their warm-up, for runs that begin alike.",
+)
 _CONFIG = config.define(PRESETS)
 flags.adopt_module_key_flags(cell_flags)
 
@@ -47,7 +52,8 @@ def run() -> None:
 
     if cell := cell_flags.read(ComplementaryConfig, _CONFIG):
         settings, path = cell
-        print(summary_text(settings, run_cell(settings, app.RUN_DIR.value, path)))
+        result = run_cell(settings, app.RUN_DIR.value, path, _WARM.value)
+        print(summary_text(settings, result))
         return
     task = _TASK.value
     with errors.validation():
@@ -57,7 +63,7 @@ def run() -> None:
     with signals.catch_signals() as stop:
         job = prepare(settings)
         with errors.validation():
-            work = ComplementaryRun(job, _extractor_device())
+            work = ComplementaryRun(job, _extractor_device(), _WARM.value)
         with (
             contextlib.closing(work),
             rundir.open_run(app.RUN_DIR.value, settings.arm, settings) as run_dir,

@@ -6,7 +6,7 @@ Finished cells are committed under `benchmarks/results/cells/NAME/` and skipped;
 `benchmarks/results/NAME*.json` grows with them and refuses to mix configurations, priors and
 datasets. `--table_only` makes it from the committed cells alone. NAME is one of lago_clevr,
 lago_clevr_30, lago_metaworld, lago_metaworld_tune, lago_metaworld_gate, lago_tune, lago_backbones,
-lago_gate, learners, language and complementary_room.
+lago_gate, learners, language, complementary_room and complementary_mix.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import flags
 
-from jaxrl_guided.complementary import table as rooms
+from jaxrl_guided.complementary import table as arms
 from jaxrl_guided.lago import backbone_grid, grid
 from jaxrl_guided.lago.backbone_report import comparison_record
 from jaxrl_guided.lago.gate_report import LEVEL, TASK, gate_cells, gate_record, task_cells
@@ -92,9 +92,19 @@ def _run_language(wanted: Wanted, work: Path, results: Path, **options: Any) -> 
     return language.run_in_processes(work, results, _script("train_llm"), **options)
 
 
-def _run_rooms(wanted: Wanted, work: Path, results: Path, **options: Any) -> GridReport:
-    del wanted
-    return rooms.run_in_processes(work, results, _script("complementary"), **options)
+def _compared(comparison: arms.Comparison) -> Grid:
+    """A comparison of arms of Complementary RL."""
+
+    def run(wanted: Wanted, work: Path, results: Path, **options: Any) -> GridReport:
+        del wanted
+        program = _script("complementary")
+        return arms.run_in_processes(comparison, work, results, program, **options)
+
+    def tables(name: str, wanted: Wanted, results: Path) -> dict[str, Any]:
+        del wanted
+        return {name: arms.record(comparison, results)}
+
+    return Grid(comparison.configs, None, None, run, tables)
 
 
 def _online_tables(name: str, wanted: Wanted, results: Path, title: str = "") -> dict[str, Any]:
@@ -135,11 +145,6 @@ def _language_tables(name: str, wanted: Wanted, results: Path) -> dict[str, Any]
     return {name: language.language_record(results)}
 
 
-def _room_tables(name: str, wanted: Wanted, results: Path) -> dict[str, Any]:
-    del wanted
-    return {name: rooms.room_record(results)}
-
-
 _CLEVR = str(RESULTS / "priors/smollm2_8_lora"), "data/real"
 _CLEVR_30 = "runs/priors/smollm2_30_lora", "data/real"  # a prior too large to be committed
 _METAWORLD = str(RESULTS / "priors/metaworld_smollm2_8_lora"), "data/metaworld"
@@ -157,7 +162,8 @@ GRIDS = {
     "lago_gate": Grid(gate_cells, *_CLEVR, _run_online, _gate_tables),
     "learners": Grid(lambda: standard.TASKS, None, None, _run_learners, _learner_tables),
     "language": Grid(language.language_cells, None, None, _run_language, _language_tables),
-    "complementary_room": Grid(rooms.room_cells, None, None, _run_rooms, _room_tables),
+    "complementary_room": _compared(arms.ROOM),
+    "complementary_mix": _compared(arms.MIX),
 }
 
 _CORES = flags.DEFINE_integer(

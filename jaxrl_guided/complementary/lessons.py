@@ -84,13 +84,14 @@ def _look(order: Sequence[str]) -> Lesson:
     )
 
 
-def _buy(words: int, reads: bool, chooses: bool) -> Lesson:
-    what = f"the first {words} words" if words else "all words"
+def _buy(words: int, chooses: bool) -> Lesson:
+    """Takes the first product that is cheap enough."""
+    what = f"{words} words" if words else "all words"
+    then = "click options" if chooses else "no options"
     return Lesson(
-        f"search {what}",
-        f"search {what}; {'read features' if reads else 'take the first'}; "
-        f"{'click options' if chooses else 'no options'}; buy",
-        lambda: Shopper(words, reads, chooses),
+        f"search {what}, {then}",
+        f"search {what}; click the first product; {then}; buy",
+        lambda: Shopper(words, reads=False, chooses=chooses),
     )
 
 
@@ -98,10 +99,7 @@ _LESSONS: Mapping[str, Sequence[Lesson]] = {
     "minihack/Room-": [_walk(legs) for legs in _WALKS],
     "alfworld": [_look(order) for order in _ORDERS],
     "webshop": [
-        _buy(words, reads, chooses)
-        for words in (_ALL_WORDS, 2, 1)
-        for reads in (True, False)
-        for chooses in (True, False)
+        _buy(words, chooses) for words in (_ALL_WORDS, 3, 2, 1) for chooses in (True, False)
     ],
 }
 """By the beginning of a task's name."""

@@ -1,6 +1,7 @@
 """A prepared run of Complementary RL at work: its two models, the bank, steps and judgements."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -28,6 +29,10 @@ from jaxrl_guided.learners.language.learner import (
     restart,
 )
 from jaxrl_guided.learners.language.rollouts import Episode, Rollouts, Start, Watch
+from jaxrl_guided.runtime.checkpoint import content_hash
+from jaxrl_guided.runtime.config import config_hash, to_dict
+from jaxrl_guided.runtime.files import PathLike
+from jaxrl_guided.runtime.kept import kept
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
@@ -42,6 +47,8 @@ class ComplementaryRun:
     Args:
       job: what is run.
       extractor_device: where the extractor's model is; beside the actor's by default.
+      warm_cache: directory that keeps models after their warm-up: a run that begins alike takes
+        them from there.
 
     Attributes:
       playing: the actor's slots.
@@ -50,8 +57,14 @@ class ComplementaryRun:
       ValueError: a setting of a learner or sampler does not fit.
     """
 
-    def __init__(self, job: ComplementaryJob, extractor_device: jax.Device | None = None) -> None:
+    def __init__(
+        self,
+        job: ComplementaryJob,
+        extractor_device: jax.Device | None = None,
+        warm_cache: PathLike | None = None,
+    ) -> None:
         self.job, config = job, job.config
+        self._warm_cache = warm_cache
         self._requests = Requests()
         self._guide: Guide | None = None  # whose notes an episode is shown
         self._acting = _Model(job.actor, config.actor_learner(job.actor.backbone.config))
@@ -75,7 +88,7 @@ class ComplementaryRun:
                 if progress is not None:
                     progress(before + updates, total)
 
-            states[name] = model.warm_up(np.random.default_rng(seed), told)
+            states[name] = model.warm_up(seed, told, self._warm_cache)
             done += model.updates
         return states
 
@@ -275,14 +288,34 @@ class _Model:
     def _placed(self, tree: T) -> T:
         return tree if self._device is None else jax.device_put(tree, self._device)
 
-    def warm_up(self, random: np.random.Generator, told: Callable[[int], None]) -> LanguageState:
-        """Imitates the lessons."""
-        state, samples = self.start(), self.prepared.samples
+    def warm_up(
+        self, seed: Sequence[int], told: Callable[[int], None], cache: PathLike | None = None
+    ) -> LanguageState:
+        """Imitates the lessons, unless a run that began alike has kept what comes of it."""
+        if cache is None or not self.updates:
+            return restart(self._learning, self._imitated(seed, told))
+
+        def imitated() -> tuple[Params, jax.Array]:
+            state = self._imitated(seed, told)
+            return state.trained, state.step
+
+        begun, samples = self.start(), self.prepared.samples
+        content = content_hash([begun.trained, [(s.tokens, s.spoken) for s in samples]])
+        name = config_hash([content, repr(self._imitating), to_dict(self.prepared.config), *seed])
+        like = begun.trained, begun.step
+        trained, step = kept(Path(cache) / f"{name}.npz", like, imitated)
+        told(self.updates)
+        state = LanguageState(trained, begun.optimizer, step)
+        return restart(self._learning, self._placed(state))
+
+    def _imitated(self, seed: Sequence[int], told: Callable[[int], None]) -> LanguageState:
+        random, samples = np.random.default_rng(seed), self.prepared.samples
+        state = self.start()
         for number in range(self.updates):
             chosen = random.integers(len(samples), size=self.prepared.config.warm_up.batch)
             state, _ = self._teacher.update(state, [samples[i] for i in chosen])
             told(number + 1)
-        return restart(self._learning, state)
+        return state
 
     def model(self, state: LanguageState) -> LanguageModel:
         """It, with a state that learns."""

@@ -78,6 +78,31 @@ def test_a_stopped_run_goes_on_exactly(tmp_path):
     assert whole["operations"]["distilled"] == 4 * 8
 
 
+def test_a_warm_up_is_kept_for_who_begins_alike(tmp_path):
+    tiny = WarmUpConfig(updates=2, episodes=8, batch=2)
+    config = dataclasses.replace(
+        SMOKE,
+        actor=dataclasses.replace(SMOKE.actor, warm_up=tiny),
+        extractor_model=dataclasses.replace(SMOKE.extractor_model, warm_up=tiny),
+    )
+
+    def warmed(arm, cache=None, seed=0):
+        job = prepare(dataclasses.replace(config, arm=arm, seed=seed))
+        with contextlib.closing(ComplementaryRun(job, warm_cache=cache)) as work:
+            return work.warm_up()
+
+    alone = warmed("complementary")
+    first, second = warmed("baseline", tmp_path), warmed("complementary", tmp_path)
+    assert len([*tmp_path.iterdir()]) == 2  # an actor that both share, and an extractor
+    again = warmed("complementary", tmp_path)
+    for name, state in alone.items():
+        for found in (second[name], again[name]):
+            assert jax.tree.all(jax.tree.map(np.array_equal, state, found))
+    assert jax.tree.all(jax.tree.map(np.array_equal, alone["actor"], first["actor"]))
+    warmed("baseline", tmp_path, seed=1)
+    assert len([*tmp_path.iterdir()]) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["baseline", "exp_only", "offline_bank"])
 def test_arms_leave_out_what_they_should(tmp_path, arm):
