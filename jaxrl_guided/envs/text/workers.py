@@ -1,6 +1,7 @@
 """Text tasks that processes of their own play, so that nobody waits for a step or a reset."""
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ import cloudpickle
 from jaxrl_guided.envs.text.task import Opening, Reply
 from jaxrl_guided.runtime.child import Child
 from jaxrl_guided.runtime.errors import ForeignError
+
+_PAUSE = 0.0002
+"""Seconds between two looks for answers of a process."""
 
 _WORKER = "jaxrl_guided.envs.text.worker"
 
@@ -92,7 +96,7 @@ class _Process:
         self._name, self._child = name, Child(_WORKER)
         self._answers: dict[int, tuple[str, Any]] = {}
         self._forgotten: set[int] = set()
-        self._next = 0
+        self._next, self._looked = 0, 0.0
 
     def ask(self, name: str, *arguments: Any) -> int:
         """Sends a request; returns its number."""
@@ -112,8 +116,12 @@ class _Process:
           TextTaskError: the task raised, or the process has died.
         """
         while number not in self._answers:
+            # Many tasks ask in turn, and to look costs more than to know that one has just looked.
+            if patience == 0 and time.monotonic() < self._looked + _PAUSE:
+                return None
             try:
                 if not self._child.connection.poll(patience):
+                    self._looked = time.monotonic()
                     return None
                 answered, *answer = cloudpickle.loads(self._child.connection.recv_bytes())
             except (EOFError, OSError) as error:
