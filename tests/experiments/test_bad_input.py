@@ -302,7 +302,7 @@ CASES = [
     (["play", "--replay=gone", "--scripted"], r"--replay plays what is on record: no --scripted"),
     (["play", "--task=webshop", "--options=data=gone"], r"data: 'gone' is no directory"),
     # Language models.
-    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose route, sokoban, webshop, "),
+    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose alfworld, route, sokoban, swe, webshop, "),
     ([*TALK, "--config.task=mars:Hall"], r"task: 'mars:Hall' needs the module 'mars': Module"),
     (
         [*TALK, "--config.task=minihack/Room-5x5", "--config.options=compact=no"],
@@ -336,7 +336,7 @@ CASES = [
     ([*TALK, "--config.dtype=float16"], r"config.dtype=float16: must be one of float32, bfl"),
     (
         [*TALK, "--config.warm_up.updates=1", "--config.task=minihack/River"],
-        "nobody demonstrates 'minihack/River', only route",
+        "nobody demonstrates 'minihack/River', only alfworld, route",
     ),
     ([*TALK, "--run_dir=foreign"], r"--run_dir=foreign exists and is no run directory"),
     # What a stage writes.
