@@ -302,7 +302,10 @@ CASES = [
     (["play", "--replay=gone", "--scripted"], r"--replay plays what is on record: no --scripted"),
     (["play", "--task=webshop", "--options=data=gone"], r"data: 'gone' is no directory"),
     # Language models.
-    ([*TALK, "--config.task=mars"], r"task: unknown 'mars'; choose alfworld, route, sokoban, swe, webshop, "),
+    (
+        [*TALK, "--config.task=mars"],
+        r"task: unknown 'mars'; choose alfworld, route, sokoban, swe, webshop, ",
+    ),
     ([*TALK, "--config.task=mars:Hall"], r"task: 'mars:Hall' needs the module 'mars': Module"),
     (
         [*TALK, "--config.task=minihack/Room-5x5", "--config.options=compact=no"],
