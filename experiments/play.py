@@ -103,8 +103,9 @@ def _replay(record: Record) -> None:
         turns = []
         for turn in _shown(task, record.seed, _aloud(lambda _: next(answers, None))):
             turns.append(turn)
-            known = record.observations[len(turns) - 1 :][:1]
-            if known not in ([], [turn.reply.observation]):
+            shown = [each.reply.observation for each in turns]
+            # What follows the last answer may not be on record.
+            if shown[: len(record.observations)] != record.observations[: len(shown)]:
                 raise UserError(
                     f"--replay={_REPLAY.value}: turn {len(turns)} of {record.task}, seed "
                     f"{record.seed}, shows something else than on record; was it made with "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jaxrl_guided.complementary import prompts
 from jaxrl_guided.complementary.bank import Entry
-from jaxrl_guided.envs.text.task import Opening, Reply, TextTask, changed
+from jaxrl_guided.envs.text.task import Opening, Reply, TextTask, limited
 from jaxrl_guided.learners.language.rollouts import Episode
 
 _QUESTION = re.compile(r"<knowledge_search_and_ask>(.*?)</knowledge_search_and_ask>", re.DOTALL)
@@ -66,13 +66,7 @@ class Advised:
         asked = _QUESTION.search(answer) if self._ask is not None else None
         if self._ask is None or asked is None:
             self._acted += 1
-            over = self._acted >= self._task.max_turns
-            return changed(
-                self._task.step(answer),
-                lambda reply: dataclasses.replace(
-                    reply, truncated=reply.truncated or (over and not reply.terminated)
-                ),
-            )
+            return limited(self._task.step(answer), self._acted >= self._task.max_turns)
         self._asked += 1
         if self._asked > self._most:
             return Reply(NO_MORE, role="tool", acted=False)

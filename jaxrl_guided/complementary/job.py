@@ -102,9 +102,7 @@ def _warmed(
     work: ComplementaryRun, stop: StopFlag
 ) -> tuple[dict[str, LanguageState], CreditBuffer, dict[str, Any]]:
     """The start: models after their warm-up, nothing to learn from, the empty bank."""
-    config = work.job.config
-    total = config.actor.warm_up.updates + config.extractor_model.warm_up.updates
-    with ProgressBar("warm-up", total, unit="updates") as bar:
+    with ProgressBar("warm-up", work.warm_up_updates, unit="updates") as bar:
 
         def progress(done: int, of: int) -> None:
             if stop.requested:
@@ -112,7 +110,7 @@ def _warmed(
             bar.update(done)
 
         states = work.warm_up(progress)
-    return states, CreditBuffer(config.credit), {"bank": 0}
+    return states, CreditBuffer(work.job.config.credit), {"bank": 0}
 
 
 def _restored(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_guided.backbones.chat import Chat, first_messages
+from jaxrl_guided.backbones.chat import Chat
 from jaxrl_guided.backbones.config import BackboneError
 from jaxrl_guided.backbones.embedders import Embedder, make_embedder
 from jaxrl_guided.backbones.load import Backbone, random_backbone
@@ -22,7 +22,7 @@ from jaxrl_guided.complementary.warm_up import Taught, extractor_lessons, play_l
 from jaxrl_guided.envs.text.source import TaskSource
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, encode
-from jaxrl_guided.learners.language.preparation import make_backbone
+from jaxrl_guided.learners.language.preparation import first_openings, make_backbone
 from jaxrl_guided.learners.language.seeds import Seeds, check_whole, divide
 from jaxrl_guided.runtime.errors import UserError, validation
 
@@ -118,8 +118,8 @@ def _check_seeds(config: ComplementaryConfig, seeds: Seeds) -> None:
     ):
         if wanted > there:
             raise UserError(f"{name} must be at most {there} with task {config.task}, not {wanted}")
-    instances, episodes = config.acting.instances, config.judge.episodes
-    check_whole(seeds.parts, acting__instances=instances, judge__episodes=episodes)
+    judged, played = config.judge.episodes, config.acting.instances
+    check_whole(seeds.parts, {"acting.instances": played, "judge.episodes": judged})
 
 
 def _play(config: ComplementaryConfig, source: TaskSource, seeds: Seeds) -> list[_School]:
@@ -142,10 +142,7 @@ def _actor(
 ) -> Prepared:
     shown = [each.shown for school in schools for each in school.taught]
     found = _prepared("actor", config.actor, shown, config.seed)
-    firsts = []
-    for seed in seeds.judged[: len(seeds.parts)]:
-        opening = task.reset(seed)
-        firsts.append(found.chat.opening(first_messages(opening.system, opening.observation)))
+    firsts = first_openings(found.chat, task, seeds)
     _check_length("actor", config.actor, [*firsts, *(s.tokens for s in found.samples)])
     return found
 

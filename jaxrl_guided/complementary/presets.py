@@ -26,6 +26,7 @@ _SMALL: Mapping[str, tuple[str, ...]] = {
 }
 """Options of tasks for small models, by the beginning of their names."""
 
+_SHORT = {**_SMALL, "minihack": ("compact=true", "max_turns=4")}
 _PAPER: Mapping[str, tuple[str, ...]] = {"minihack": ("max_turns=30",)}
 
 
@@ -85,7 +86,7 @@ _TINY = ScratchConfig(hidden_size=32, intermediate_size=64, num_layers=1, num_he
 
 SMOKE = dataclasses.replace(
     NANO,
-    options=("compact=true", "max_turns=4"),
+    options=_SHORT["minihack"],
     actor=dataclasses.replace(
         NANO.actor,
         scratch=_TINY,
@@ -166,8 +167,8 @@ def on_task(name: str, task: str) -> ComplementaryConfig:
       ValueError: there is no such mix.
     """
     name = _MIXED.get(name, name) if len(parts_of(task, ())) > 1 else name
-    options = _options(task, _PAPER if name == "qwen" else _SMALL)
-    return dataclasses.replace(PRESETS[name], task=task, options=options)
+    settings = {"qwen": _PAPER, "smoke": _SHORT}.get(name, _SMALL)
+    return dataclasses.replace(PRESETS[name], task=task, options=_options(task, settings))
 
 
 PRESETS = {"nano": NANO, "nano_mix": NANO_MIX, "smollm2": SMOLLM2, "qwen": QWEN, "smoke": SMOKE}

@@ -76,10 +76,14 @@ class ComplementaryRun:
             self._writing = _Model(job.extractor, learner, extractor_device)
             self._answering = self._writing.rollouts(self._requests.make_task)
 
+    @property
+    def warm_up_updates(self) -> int:
+        """Of all models."""
+        return sum(model.updates for model in self._models().values())
+
     def warm_up(self, progress: Progress | None = None) -> dict[str, LanguageState]:
         """Both models after imitation of their lessons."""
-        models = self._models()
-        total = sum(model.updates for model in models.values())
+        models, total = self._models(), self.warm_up_updates
         states, done = {}, 0
         for place, (name, model) in enumerate(models.items()):
             seed = [self.job.config.seed, place]

@@ -3,7 +3,6 @@
 The parent's side is `Child`, that of the new process `serve`.
 """
 
-import fcntl
 import os
 import pathlib
 import signal
@@ -105,6 +104,8 @@ def _end_with_parent(lifeline: int) -> None:
     signal for a parent's death would come when the *thread* ends that started this.)
     """
     if sys.platform == "linux":
+        import fcntl
+
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)

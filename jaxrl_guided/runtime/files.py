@@ -33,6 +33,11 @@ def to_jsonable(value: Any) -> Any:
 
 
 def write_text(path: PathLike, text: str) -> None:
+    """`write_bytes` of a text."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: PathLike, content: bytes) -> None:
     """Writes a file in one step: a reader (or a crash) sees the old content or the new one.
 
     Raises:
@@ -41,7 +46,7 @@ def write_text(path: PathLike, text: str) -> None:
     target = epath.Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text)
+        temporary.write_bytes(content)
         temporary.replace(target)
     except OSError as error:
         with contextlib.suppress(OSError):

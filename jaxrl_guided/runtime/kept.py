@@ -1,7 +1,6 @@
 """Arrays that take long to make, kept in a file for who needs the same ones."""
 
-import os
-import tempfile
+import io
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.errors import StorageError, UserError
+from jaxrl_guided.runtime.files import write_bytes
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ def kept(path: Path, like: T, make: Callable[[], T]) -> T:
 
 
 def _write(path: Path, leaves: list[np.ndarray]) -> None:
+    content = io.BytesIO()
+    named = {str(number): leaf for number, leaf in enumerate(leaves)}
+    np.savez(content, allow_pickle=False, **named)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            named = {str(number): leaf for number, leaf in enumerate(leaves)}
-            np.savez(file, allow_pickle=False, **named)
-        os.replace(file.name, path)
-    except OSError as error:
+        write_bytes(path, content.getvalue())
+    except (OSError, StorageError) as error:
         raise UserError(f"'{path}' cannot be written: {error}") from error

@@ -191,7 +191,8 @@ def test_a_preset_has_options_for_each_task():
     assert "webshop.products=40" in mixed.options
     assert "KeyRoom-Dark-S5.compact=true" in mixed.options
     assert on_task("nano", "webshop").options == ("compact=true", *mixed_options("webshop"))
-    assert on_task("nano", NANO.task) == NANO
+    for name in ("nano", "smollm2", "qwen", "smoke"):
+        assert on_task(name, NANO.task) == PRESETS[name]
     assert on_task("qwen", "mix3").options == ("Room-Ultimate-5x5.max_turns=30",)
 
 

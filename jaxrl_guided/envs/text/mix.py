@@ -1,12 +1,11 @@
 """Several tasks as one: each episode is of one of them, which its seed says."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
-from jaxrl_guided.envs.text.task import Opening, Reply, TextTask, changed
+from jaxrl_guided.envs.text.task import Opening, Reply, TextTask, limited
 
 _EIGHTHS = 8
-"""Users divide seeds into eighths (`learners.language.preparation.divide`)."""
+"""Users divide seeds into eighths (`learners.language.seeds.divide`)."""
 
 
 class Shelf:
@@ -75,13 +74,7 @@ class Mix:
         """A step of that task."""
         assert self._task is not None
         self._turns += 1
-        over = self._turns >= self._task.max_turns
-        return changed(
-            self._task.step(answer),
-            lambda reply: dataclasses.replace(
-                reply, truncated=reply.truncated or (over and not reply.terminated)
-            ),
-        )
+        return limited(self._task.step(answer), self._turns >= self._task.max_turns)
 
     def close(self) -> None:
         """Ends the episode; whoever has the shelves closes them."""

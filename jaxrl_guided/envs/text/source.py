@@ -139,7 +139,8 @@ class TaskSource:
         Raises:
           ValueError: nobody does.
         """
-        return player_of(self.parts[seed % len(self.parts)])
+        part = self.parts[seed % len(self.parts)]
+        return make_demonstrator(part.name, **parse_options(part.options, {}))
 
     def close(self) -> None:
         """Closes what nobody plays, and ends the processes; who plays closes what is played."""
@@ -147,8 +148,3 @@ class TaskSource:
             shelf.close()
         for pool in self._workers:
             pool.close()
-
-
-def player_of(part: Part) -> Demonstrator:
-    """Who plays a task by script."""
-    return make_demonstrator(part.name, **parse_options(part.options, {}))

@@ -80,6 +80,16 @@ def awaited(said: Said) -> Said:
     return said
 
 
+def limited(reply: Reply, over: bool) -> Reply:
+    """A reply after which the episode is truncated if its turns are `over`, unless it has ended."""
+
+    def cut(known: Reply) -> Reply:
+        truncated = known.truncated or (over and not known.terminated)
+        return dataclasses.replace(known, truncated=truncated)
+
+    return changed(reply, cut)
+
+
 class TextTask(Protocol):
     """One episode after the other, on the host.
 

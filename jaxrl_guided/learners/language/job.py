@@ -167,7 +167,9 @@ def _judge(
     curve["rounds"].append(improved)
     for name in _JUDGED:
         curve[name].append(outcomes_of(judged[name]).success)
-    numbers = {f"judged_{name}": curve[name][-1] for name in _JUDGED}
+    numbers: dict[str, float] = {}
+    for name in _JUDGED:
+        numbers |= work.job.seeds.successes(judged[name], f"judged_{name}")
     metrics.write(course.done, numbers)
     write_episodes(run.path, course.done, "judged", judged, config.task, config.options)
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxrl_guided.backbones.load import Backbone, load_backbone
 from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.tokenizer import train_tokenizer
 from jaxrl_guided.envs.text.source import TaskSource
-from jaxrl_guided.envs.text.task import TextTask
+from jaxrl_guided.envs.text.task import TextTask, awaited
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.demonstrations import Demonstration, demonstrate, encode
 from jaxrl_guided.learners.language.run_config import (
@@ -103,8 +103,8 @@ def _check_seeds(config: LanguageRunConfig, seeds: Seeds) -> None:
             f"task {config.task} must have at least 8 instances, an eighth of which is kept for "
             f"evaluation; it has {seeds.played.stop}"
         )
-    episodes = {"judge__episodes": config.judge.episodes}
-    check_whole(seeds.parts, improve__instances=config.improve.instances, **episodes)
+    judged, played = config.judge.episodes, config.improve.instances
+    check_whole(seeds.parts, {"improve.instances": played, "judge.episodes": judged})
     for name, wanted, there in (
         ("judge.episodes", config.judge.episodes, len(seeds.judged)),
         ("warm_up.episodes", config.warm_up.episodes, len(seeds.shown)),
@@ -152,13 +152,21 @@ def make_backbone(choice: BackboneChoice, shown: Iterable[Demonstration], seed: 
     return backbone
 
 
+def first_openings(chat: Chat, task: TextTask, seeds: Seeds) -> list[Sequence[int]]:
+    """Ids with which the first judged episode begins, of each task of a mix."""
+    found: list[Sequence[int]] = []
+    for seed in seeds.judged[: len(seeds.parts)]:
+        opening = awaited(task.reset(seed))
+        found.append(chat.opening(first_messages(opening.system, opening.observation)))
+    return found
+
+
 def _check_lengths(
     config: LanguageRunConfig, chat: Chat, task: TextTask, samples: list[Sample], seeds: Seeds
 ) -> None:
     """Raises UserError if demonstrations, or an opening and an answer, are too long."""
-    opening = task.reset(seeds.judged[0])
-    first = chat.opening(first_messages(opening.system, opening.observation))
-    needed = max([len(first) + config.max_tokens, *(len(sample.tokens) for sample in samples)])
+    first = max(map(len, first_openings(chat, task, seeds)))
+    needed = max([first + config.max_tokens, *(len(sample.tokens) for sample in samples)])
     if needed > config.max_length:
         raise UserError(
             f"max_length must be at least {needed} for the conversations of task {config.task}, "

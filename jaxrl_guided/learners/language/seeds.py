@@ -1,7 +1,7 @@
 """Episodes of a task or a mix by their seeds: which are judged, shown and played, and of what."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -54,11 +54,10 @@ def divide(instances: int, parts: Sequence[str] = ("",)) -> Seeds:
     return Seeds(range(part), range(part, 2 * part), range(2 * part, instances), parts)
 
 
-def check_whole(parts: Sequence[str], **counts: int) -> None:
+def check_whole(parts: Sequence[str], counts: Mapping[str, int]) -> None:
     """Raises UserError for numbers of episodes that are not the same for all tasks of a mix."""
     for name, count in counts.items():
         if count % len(parts):
             raise UserError(
-                f"{name.replace('__', '.')} must be a multiple of {len(parts)}, the tasks of the "
-                f"mix, not {count}"
+                f"{name} must be a multiple of {len(parts)}, the tasks of the mix, not {count}"
             )

@@ -51,6 +51,6 @@ def test_success_is_told_for_all_and_for_each_task():
 
 
 def test_tasks_of_a_mix_have_equally_many_episodes():
-    check_whole(("a", "b"), judge__episodes=4)
+    check_whole(("a", "b"), {"judge.episodes": 4})
     with pytest.raises(UserError, match=r"judge\.episodes must be a multiple of 2, .* not 5"):
-        check_whole(("a", "b"), judge__episodes=5)
+        check_whole(("a", "b"), {"judge.episodes": 5})
