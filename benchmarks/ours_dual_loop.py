@@ -104,7 +104,7 @@ def _loop(
         job.seeds,
         course.playing,
         course.guide,
-        course.actor,
+        course.models["actor"],
         background,
     )
 
@@ -160,7 +160,7 @@ def measure_stub(repeats: int) -> list[list[float]]:
         stub, retrieve = Stub(), Retriever(RetrievalConfig(), embed, bank)
         settings = ExtractorConfig(merge=None, queue=_episodes(job))
         extractor = Extractor(settings, stub, _episodes(job), Requests(), bank, embed, retrieve)
-        background = Background(extractor, course.actor, None, 32)
+        background = Background(extractor, course.models["actor"], None, 32)
         alone, beside = _loop(job, course, None), _loop(job, course, background)
         waiting = _loop(job, course, background, barrier=True)
         found = []

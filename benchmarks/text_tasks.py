@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import common, stock_alfworld
-from jaxrl_guided.envs.extras import check_installed
 from jaxrl_guided.envs.swe.interpreter import interpreter
 from jaxrl_guided.envs.swe.sandbox import Limits, Sandbox, check_sandbox
 from jaxrl_guided.envs.text.record import play
@@ -25,6 +24,7 @@ from jaxrl_guided.envs.text.source import MIXES, TaskSource
 from jaxrl_guided.envs.text.task import Said, TextTask, awaited
 from jaxrl_guided.runtime import versions
 from jaxrl_guided.runtime.errors import validation
+from jaxrl_guided.runtime.extras import check_installed
 
 NAME = "text_tasks"
 GAMES, QUICK_GAMES, TURNS = 24, 4, 30

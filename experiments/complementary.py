@@ -4,6 +4,8 @@
     python -m experiments.complementary --preset=nano --arm=baseline --run_dir=runs/room-baseline
     python -m experiments.complementary --task=mix3 --run_dir=runs/mix
     python -m experiments.complementary --preset=nano --task=minihack/Room-Random-5x5+webshop
+    python -m experiments.complementary --role=actor --run_dir=runs/room        # on one host
+    python -m experiments.complementary --role=extractor --run_dir=runs/writer  # on another one
 
 `nano` has two small models with words of their own, warmed up by scripted play of MiniHack's rooms,
 of WebShop and ALFWorld, one of them or a mix (`nano_mix` has the sizes and settings for mixes);
@@ -12,17 +14,27 @@ random weights: name directories with weights and `random_weights=false`. The ru
 configuration, metrics, checkpoints, the bank (`python -m experiments.bank show RUN`), both models,
 judged episodes, the bank's best and worst entries, curves and a summary. A run that was stopped
 goes on with the same command and `--run_dir`.
+
+With `--role` actor and extractor are two programs on hosts of a Ray cluster (extra `ray`; `ray
+start --head` on one, `ray start --address=HOST:PORT` on the others), started with the same
+settings, by which they find each other. They exchange text, token ids and outcomes; bank, curves
+and summary are the actor's. Each saves its own model. If one ends, so does the other, and both go
+on together.
 """
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
 from jaxrl_guided.complementary.presets import PRESETS, on_task
+from jaxrl_guided.complementary.run_config import ComplementaryConfig
 from jaxrl_guided.runtime import app, cell_flags, config
 from jaxrl_guided.runtime.errors import UserError
+from jaxrl_guided.runtime.post import Line
+from jaxrl_guided.runtime.signals import StopFlag
 
 _TASK = flags.DEFINE_string(
     "task", None, "Task or mix, with the options that the preset has for it; else --config.task."
@@ -36,20 +48,29 @@ _WARM = flags.DEFINE_string(
     None,
     "Directory that keeps models after their warm-up, for runs that begin alike.",
 )
+_ROLE = flags.DEFINE_enum(
+    "role", "both", ["both", "actor", "extractor"], "Which of the two programs this is, or both."
+)
+_CLUSTER = flags.DEFINE_string(
+    "cluster", "auto", "Ray cluster where programs meet: HOST:PORT, or auto for that of this host."
+)
+_PATIENCE = flags.DEFINE_float(
+    "patience", 60.0, "Seconds without a sign of life after which the other program is gone.", 1.0
+)
 _CONFIG = config.define(PRESETS)
 flags.adopt_module_key_flags(cell_flags)
 
 
 def run() -> None:
-    """Trains, judges and prints the summary."""
-    from jaxrl_guided.complementary.job import run_complementary
-    from jaxrl_guided.complementary.preparation import prepare
+    """Trains, judges and prints the summary, or is at the service of who does."""
+    from jaxrl_guided.complementary.arms import settled
     from jaxrl_guided.complementary.report import summary_text
-    from jaxrl_guided.complementary.run_config import ComplementaryConfig
     from jaxrl_guided.complementary.table import run_cell
-    from jaxrl_guided.complementary.training import ComplementaryRun
-    from jaxrl_guided.runtime import errors, rundir, signals
+    from jaxrl_guided.runtime import errors, signals
 
+    alone = _ROLE.value == "both"
+    if _DEVICE.value and not alone:
+        raise UserError(f"--extractor_device must be left out with --role={_ROLE.value}")
     if cell := cell_flags.read(ComplementaryConfig, _CONFIG):
         settings, path = cell
         result = run_cell(settings, app.RUN_DIR.value, path, _WARM.value)
@@ -60,17 +81,61 @@ def run() -> None:
         settings = _CONFIG.build(None if task is None else lambda _: on_task(_CONFIG.preset, task))
     if _ARM.value is not None:
         settings = dataclasses.replace(settings, arm=_ARM.value)
+    with errors.validation():
+        if not alone and not settled(settings).experience:
+            raise UserError(f"--role must be left out with arm {settings.arm}: it has no extractor")
     with signals.catch_signals() as stop:
-        job = prepare(settings)
-        with errors.validation():
-            work = ComplementaryRun(job, _extractor_device(), _WARM.value)
-        with (
-            contextlib.closing(work),
-            rundir.open_run(app.RUN_DIR.value, settings.arm, settings) as run_dir,
-        ):
-            result = run_complementary(work, run_dir, stop)
+        if alone:
+            _train(settings, stop, None)
+            return
+        with _meeting(settings, stop) as line:
+            (_train if _ROLE.value == "actor" else _serve)(settings, stop, line)
+
+
+def _train(settings: ComplementaryConfig, stop: StopFlag, line: Line | None) -> None:
+    """The actor, with the extractor beside it or behind a line."""
+    from jaxrl_guided.complementary.job import run_complementary
+    from jaxrl_guided.complementary.preparation import prepare
+    from jaxrl_guided.complementary.report import summary_text
+    from jaxrl_guided.complementary.training import ComplementaryRun
+    from jaxrl_guided.runtime import errors, rundir
+
+    job = prepare(settings, extractor=line is None)
+    with errors.validation():
+        work = ComplementaryRun(job, _extractor_device(), _WARM.value, line)
+    with (
+        contextlib.closing(work),
+        rundir.open_run(app.RUN_DIR.value, settings.arm, settings) as run_dir,
+    ):
+        result = run_complementary(work, run_dir, stop)
     print(summary_text(settings, result))
     print(f"results in {run_dir.home}")
+
+
+def _serve(settings: ComplementaryConfig, stop: StopFlag, line: Line) -> None:
+    """The extractor, for an actor behind the line."""
+    from jaxrl_guided.complementary.extractor_program import run_extractor
+    from jaxrl_guided.complementary.preparation import prepare_extractor
+    from jaxrl_guided.runtime import rundir
+
+    settled, prepared = prepare_extractor(settings)
+    with rundir.open_run(app.RUN_DIR.value, f"{settings.arm}-extractor", settings) as run_dir:
+        run_extractor(settled, prepared, line, run_dir, stop, _WARM.value)
+    print(f"the run is finished; the extractor's model is in {run_dir.home}")
+
+
+@contextlib.contextmanager
+def _meeting(settings: ComplementaryConfig, stop: StopFlag) -> Iterator[Line]:
+    """The line to the other program, which has the same settings."""
+    from jaxrl_guided.runtime import cluster
+
+    name = config.config_hash(config.to_dict(settings))
+    if _ROLE.value == "actor":
+        with cluster.open_post(_CLUSTER.value, name, _PATIENCE.value) as line:
+            yield line
+    else:
+        with cluster.reach_post(_CLUSTER.value, name, _PATIENCE.value, stop) as line:
+            yield line
 
 
 def _extractor_device() -> Any:

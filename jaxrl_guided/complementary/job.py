@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import time
 from collections import Counter
@@ -74,9 +75,11 @@ def run_complementary(work: ComplementaryRun, run: RunDir, stop: StopFlag) -> di
         contextlib.ExitStack() as stack,
     ):
         saved = checkpoints.latest_step()
+        if work.distant is not None:
+            work.distant.begin_at(saved or 0)  # so that it warms up meanwhile
         states, buffer, meta = _restored(work, checkpoints) if saved else _warmed(work, stop)
         bank = None
-        if work.job.extractor is not None:
+        if config.experience:
             bank = stack.enter_context(
                 Bank(
                     run.path / BANK_FILE,
@@ -92,9 +95,13 @@ def run_complementary(work: ComplementaryRun, run: RunDir, stop: StopFlag) -> di
         if saved:
             course.go_on(meta["counters"])
             print(f"goes on from step {saved:,} of {config.steps:,}", file=sys.stderr)
+        if work.distant is not None:
+            work.distant.await_begun(lambda: _check_stop(run, checkpoints, stop))
         _train(work, run, checkpoints, course, record, stop)
         result = _result(work, run, course, record)
         report.write(work.job, run, course, result)
+        if work.distant is not None:
+            work.distant.end(lambda: _check_stop(run, checkpoints, stop))
     return result
 
 
@@ -155,6 +162,7 @@ def _train(
     A stop is at once: what was done since the last checkpoint will be done again.
     """
     config, first, clock = work.job.config, record.done, time.monotonic()
+    check_stop = functools.partial(_check_stop, run, checkpoints, stop)
     check = DivergenceCheck("step")
     with (
         MetricsWriter(run.path, resume_step=first or -1) as metrics,
@@ -162,8 +170,7 @@ def _train(
     ):
 
         def watch(ended: int, of: int) -> None:
-            if stop.requested:
-                raise Stopped(_where(run, checkpoints))
+            check_stop()
             if 0 < ended < of:
                 bar.update(record.done, episodes=ended, of=of)
 
@@ -188,13 +195,17 @@ def _train(
                 now = time.monotonic()
                 record.seconds, clock = record.seconds + now - clock, now
                 metrics.flush()
+                if work.distant is not None:
+                    work.distant.save(record.done, check_stop)
                 _save(checkpoints, course, record)
 
 
-def _where(run: RunDir, checkpoints: Checkpointer) -> str:
+def _check_stop(run: RunDir, checkpoints: Checkpointer, stop: StopFlag) -> None:
+    if not stop.requested:
+        return
     last = checkpoints.latest_step()
     since = f"from step {last:,}" if last else "from its start, since no checkpoint was due yet"
-    return f"the same command goes on {since} with --run_dir={run.home}"
+    raise Stopped(f"the same command goes on {since} with --run_dir={run.home}")
 
 
 def _judge(

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ class ComplementaryJob:
     Attributes:
       config: of the run, with the settings of its arm.
       seeds: of the task: judged, warm-up and training, disjoint.
-      actor, extractor: the two models; no extractor without experience.
+      actor, extractor: the two models; no extractor without experience, or if it is elsewhere.
       embed: of the bank's vectors.
       taught: share of the lessons' episodes that succeed, or None.
     """
@@ -82,13 +82,47 @@ class ComplementaryJob:
         return _advised(self.config, source)
 
 
-def prepare(config: ComplementaryConfig) -> ComplementaryJob:
+class _Begun(NamedTuple):
+    config: ComplementaryConfig
+    task: Advised
+    seeds: Seeds
+    schools: Sequence[_School]
+
+
+def prepare(config: ComplementaryConfig, extractor: bool = True) -> ComplementaryJob:
     """Loads, plays the lessons, and checks everything.
+
+    Args:
+      extractor: whether its model is in this program, if there is to be one.
 
     Raises:
       UserError: the arm, the task or an option of it is unknown, nobody teaches the task, a model
         cannot be loaded, or a conversation does not fit.
     """
+    with _beginning(config) as (config, task, seeds, schools):
+        actor = _actor(config, task, seeds, schools)
+        writer = _extractor(config, schools) if config.experience and extractor else None
+        embed = CachedEmbedder(make_embedder(config.embedder))
+    won = [each.shown.success for school in schools for each in school.taught]
+    share = float(np.mean(won)) if won else None
+    return ComplementaryJob(config, seeds, actor, writer, embed, share)
+
+
+def prepare_extractor(config: ComplementaryConfig) -> tuple[ComplementaryConfig, Prepared]:
+    """The extractor's model alone, and the configuration with the settings of its arm.
+
+    Raises:
+      UserError: as `prepare`, or the arm has no extractor.
+    """
+    with _beginning(config) as (config, _, _, schools):
+        if not config.experience:
+            raise UserError(f"arm {config.arm} has no extractor; name another one")
+        return config, _extractor(config, schools)
+
+
+@contextlib.contextmanager
+def _beginning(config: ComplementaryConfig) -> Iterator[_Begun]:
+    """What all models of a run begin with."""
     with validation():
         config = settled(config)
     with (
@@ -98,13 +132,7 @@ def prepare(config: ComplementaryConfig) -> ComplementaryJob:
     ):
         seeds = divide(task.instances, source.labels)
         _check_seeds(config, seeds)
-        schools = _play(config, source, seeds)
-        actor = _actor(config, task, seeds, schools)
-        extractor = _extractor(config, schools) if config.experience else None
-        embed = CachedEmbedder(make_embedder(config.embedder))
-    won = [each.shown.success for school in schools for each in school.taught]
-    share = float(np.mean(won)) if won else None
-    return ComplementaryJob(config, seeds, actor, extractor, embed, share)
+        yield _Begun(config, task, seeds, _play(config, source, seeds))
 
 
 def _advised(config: ComplementaryConfig, source: TaskSource) -> Advised:

@@ -20,8 +20,14 @@ _SHAPE = ScratchConfig(
 
 _SMALL: Mapping[str, tuple[str, ...]] = {
     "minihack": ("compact=true", "max_turns=12"),
-    "webshop": ("compact=true", "max_turns=6", "products=40", "page_size=2"),
-    "alfworld": ("compact=true", "max_turns=8", "small=true", "rooms=1"),
+    "webshop": ("compact=true", "max_turns=7", "products=20", "page_size=2"),
+    "alfworld": (
+        "compact=true",
+        "max_turns=10",
+        "small=true",
+        "rooms=1",
+        "types=pick_and_place_simple",
+    ),
     "sokoban": ("compact=true",),
 }
 """Options of tasks for small models, by the beginning of their names."""
@@ -71,12 +77,12 @@ NANO_MIX = dataclasses.replace(
     options=_options("mix3", _SMALL),
     actor=dataclasses.replace(
         NANO.actor,
-        warm_up=WarmUpConfig(updates=600, episodes=1500, batch=16),
+        warm_up=WarmUpConfig(updates=3000, episodes=3000, batch=16, learning_rate=3e-3),
         max_tokens=40,
         max_length=640,
     ),
     extractor_model=dataclasses.replace(
-        NANO.extractor_model, warm_up=WarmUpConfig(updates=600, batch=16), max_length=768
+        NANO.extractor_model, warm_up=WarmUpConfig(updates=1200, batch=16), max_length=768
     ),
     acting=dataclasses.replace(NANO.acting, instances=6),
     judge=JudgeConfig(episodes=126, every=25),

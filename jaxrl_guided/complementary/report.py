@@ -9,10 +9,10 @@ from etils import epath
 from jaxrl_guided.complementary.arms import ARMS
 from jaxrl_guided.complementary.bank import Bank
 from jaxrl_guided.complementary.bank.report import ORDERS
+from jaxrl_guided.complementary.model_programs import export
 from jaxrl_guided.complementary.preparation import ComplementaryJob
 from jaxrl_guided.complementary.run_config import ComplementaryConfig
 from jaxrl_guided.complementary.training import Course
-from jaxrl_guided.learners.language.export import save_model
 from jaxrl_guided.runtime.files import write_text
 from jaxrl_guided.runtime.markdown import markdown_table
 from jaxrl_guided.runtime.metrics import read_metrics
@@ -27,12 +27,7 @@ def write(job: ComplementaryJob, run: RunDir, course: Course, result: dict[str, 
     for name, state in course.states().items():
         prepared = job.actor if name == "actor" else job.extractor
         assert prepared is not None
-        model = prepared.config
-        lora = model.lora if model.finetune == "lora" else None
-        stop_ids = prepared.chat.stop_ids
-        save_model(
-            prepared.backbone, state.trained, run.path / name, lora, model.backbone, stop_ids
-        )
+        export(prepared, state, run.path / name)
     if course.bank is not None:
         write_text(run.path / "entries.md", entries_text(course.bank))
     run.write_summary(result, summary_text(job.config, result))

@@ -188,7 +188,7 @@ def test_a_mix_is_judged_by_tasks(tmp_path, workers):
 def test_a_preset_has_options_for_each_task():
     mixed = on_task("nano", "mix6")
     assert mixed.acting == PRESETS["nano_mix"].acting
-    assert "webshop.products=40" in mixed.options
+    assert "webshop.products=20" in mixed.options
     assert "KeyRoom-Dark-S5.compact=true" in mixed.options
     assert on_task("nano", "webshop").options == ("compact=true", *mixed_options("webshop"))
     for name in ("nano", "smollm2", "qwen", "smoke"):

@@ -13,7 +13,7 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from jaxrl_guided.envs.extras import check_installed
+from jaxrl_guided.runtime.extras import check_installed
 
 TASK_TYPES = (
     "pick_and_place_simple",

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from jaxrl_guided.envs.bridge.env import make_bridge
 from jaxrl_guided.envs.bridge.pool import OnError, Pool
-from jaxrl_guided.envs.extras import check_installed
 from jaxrl_guided.envs.minihack.host import Host, HostConfig, Reward
 from jaxrl_guided.envs.minihack.tasks import MAX_STEPS
 from jaxrl_guided.envs.types import VectorEnv
+from jaxrl_guided.runtime.extras import check_installed
 
 
 def list_names() -> Sequence[str]:

@@ -4,12 +4,12 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from jaxrl_guided.envs.extras import check_installed
 from jaxrl_guided.envs.text.answers import last_answer, shortened
 from jaxrl_guided.envs.text.task import TASK, Opening, Reply
 from jaxrl_guided.envs.webshop import pages
 from jaxrl_guided.envs.webshop.goals import draw_goal
 from jaxrl_guided.envs.webshop.originals import read_originals
+from jaxrl_guided.runtime.extras import check_installed
 
 MODES = ("text", "rich")
 _ACTION = re.compile(r"\b(search|click)\[([^\[\]]+)\]", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What environments need beyond the packages that are always there."""
+"""What parts of the package need beyond the packages that are always there."""
 
 import importlib.util
 from collections.abc import Sequence
