@@ -7,6 +7,7 @@ process loads nothing of what they are about. Needs the extra `ray`.
 import contextlib
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,8 +20,8 @@ from jaxrl_guided.runtime.post import CALLER, OPENER, Line, PeerGone, Post
 from jaxrl_guided.runtime.signals import SIGNALS, StopFlag, Stopped
 
 _NAMESPACE = "jaxrl_guided"
-_BEAT, _LOOK = 2.0, 0.5
-"""Seconds between two signs of life, and between two looks for a post."""
+_BEAT, _LOOK, _REACHED = 2.0, 0.5, 10.0
+"""Seconds between two signs of life, between two looks for a post, and to reach a cluster."""
 
 
 @contextlib.contextmanager
@@ -28,7 +29,7 @@ def open_post(address: str, name: str, patience: float) -> Iterator[Line]:
     """The line of who opens the post, on this host; the post ends with the block.
 
     Args:
-      address: of the cluster: `auto`, `HOST:PORT`, or `local` for a new one on this machine.
+      address: of the cluster: `HOST:PORT`, or `auto` for that of this host.
       name: of the post in the cluster.
       patience: seconds without a sign of life after which the other one counts as gone.
 
@@ -82,6 +83,7 @@ def _found(ray: Any, name: str, stop: StopFlag) -> Any:
 def _connected(address: str) -> Iterator[Any]:
     with validation():
         check_installed("--cluster", ["ray"], "ray")
+    _check_address(address)
     handlers = {signum: signal.getsignal(signum) for signum in SIGNALS}
     import ray
 
@@ -90,14 +92,31 @@ def _connected(address: str) -> Iterator[Any]:
         for signum, handler in handlers.items():  # which Ray has taken
             signal.signal(signum, handler)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"--cluster={address}: no Ray cluster is reached ({error}); start one with `ray start "
-            "--head` on one host and `ray start --address=HOST:PORT` on the others"
-        ) from error
+        raise _unreached(address, error) from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Raises UserError where nobody answers, which Ray would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(f"--cluster={address} must be HOST:PORT, or auto")
+    try:
+        socket.create_connection((host, int(port)), _REACHED).close()
+    except (OSError, OverflowError) as error:
+        raise _unreached(address, error) from error
+
+
+def _unreached(address: str, error: Exception) -> UserError:
+    return UserError(
+        f"--cluster={address}: no Ray cluster is reached ({error}); start one with `ray start "
+        "--head` on one host and `ray start --address=HOST:PORT` on the others"
+    )
 
 
 @contextlib.contextmanager
