@@ -14,11 +14,14 @@ from jaxrl_guided.runtime.errors import ForeignError
 _PAUSE = 0.0002
 """Seconds between two looks for answers of a process."""
 
+_LIMIT = 900.0
+"""Seconds; far more than the longest that a task of ours waits for, a test run in its sandbox."""
+
 _WORKER = "jaxrl_guided.envs.text.worker"
 
 
 class TextTaskError(ForeignError):
-    """A task raised, or its process has died; the message has the task's traceback."""
+    """A task raised, or its process has died or hangs; the message has the task's traceback."""
 
 
 class Workers:
@@ -28,11 +31,14 @@ class Workers:
       name: of the task, as of `registry.task_from_options`.
       options: of it.
       count: processes.
+      limit: seconds that an answer may take, others before it included.
     """
 
-    def __init__(self, name: str, options: Sequence[str], count: int) -> None:
+    def __init__(
+        self, name: str, options: Sequence[str], count: int, limit: float = _LIMIT
+    ) -> None:
         self._name, self._options = name, list(options)
-        self._processes = [_Process(name) for _ in range(count)]
+        self._processes = [_Process(name, limit) for _ in range(count)]
         self._made = 0
 
     def make(self) -> "RemoteTask":
@@ -92,8 +98,9 @@ class RemoteTask:
 class _Process:
     """One process, its requests by number and the answers that nobody has fetched yet."""
 
-    def __init__(self, name: str) -> None:
-        self._name, self._child = name, Child(_WORKER)
+    def __init__(self, name: str, limit: float) -> None:
+        self._name, self._limit, self._child = name, limit, Child(_WORKER)
+        self._asked: dict[int, float] = {}  # when, by number
         self._answers: dict[int, tuple[str, Any]] = {}
         self._forgotten: set[int] = set()
         self._next, self._looked = 0, 0.0
@@ -102,18 +109,19 @@ class _Process:
         """Sends a request; returns its number."""
         number = self._next
         self._next += 1
+        self._asked[number] = time.monotonic()
         with contextlib.suppress(OSError):  # that it has died is found when one looks
             self._child.connection.send_bytes(cloudpickle.dumps((number, name, *arguments)))
         return number
 
-    def look(self, number: int, patience: float | None = 0.0) -> Any:
+    def look(self, number: int, patience: float = 0.0) -> Any:
         """The answer to a request, or None where there is none yet.
 
         Args:
-          patience: seconds to wait; None: as long as it takes.
+          patience: seconds to wait.
 
         Raises:
-          TextTaskError: the task raised, or the process has died.
+          TextTaskError: the task raised, or the process has died or has taken too long.
         """
         while number not in self._answers:
             # Many tasks ask in turn, and to look costs more than to know that one has just looked.
@@ -122,6 +130,7 @@ class _Process:
             try:
                 if not self._child.connection.poll(patience):
                     self._looked = time.monotonic()
+                    self._check_time(number)
                     return None
                 answered, *answer = cloudpickle.loads(self._child.connection.recv_bytes())
             except (EOFError, OSError) as error:
@@ -132,6 +141,7 @@ class _Process:
             else:
                 self._answers[answered] = tuple(answer)
         kind, said = self._answers.pop(number)
+        del self._asked[number]
         if kind == "failure":
             told, trace = said
             raise TextTaskError(f"task '{self._name}': {told}\n{trace}")
@@ -139,11 +149,22 @@ class _Process:
 
     def wait(self, number: int) -> Any:
         """The answer to a request."""
-        return self.look(number, None)
+        found = self.look(number, self._limit)
+        assert found is not None  # else it has raised
+        return found
+
+    def _check_time(self, number: int) -> None:
+        """Ends the process if this request has waited for too long."""
+        if time.monotonic() - self._asked[number] >= self._limit:
+            self._child.kill()
+            raise TextTaskError(
+                f"a process of task '{self._name}' has not answered for {self._limit:g} s"
+            )
 
     def forget(self, number: int) -> None:
         """Nobody waits for that answer any more."""
-        if self._answers.pop(number, None) is None:
+        asked = self._asked.pop(number, None)
+        if asked is not None and self._answers.pop(number, None) is None:  # else it has failed
             self._forgotten.add(number)
 
     def hang_up(self) -> None:

@@ -192,6 +192,7 @@ def test_an_episode_that_is_left_is_forgotten(workers):
     assert awaited(task.step("say 2")).success
     assert not task._process._answers
     assert not task._process._forgotten
+    assert not task._process._asked
 
 
 def test_long_answers_do_not_hold_each_other_up():
@@ -223,3 +224,15 @@ def test_a_process_that_dies_is_noticed(workers):
     with pytest.raises(TextTaskError, match=r"process of task .* has died by signal 9"):
         awaited(task.step("die"))
     task.close()
+
+
+def test_a_process_that_hangs_is_ended(workers):
+    task = workers.make()
+    awaited(task.reset(0))
+    task._process._limit = 0.5
+    reply = task.step("hang")
+    assert reply.later() is None
+    with pytest.raises(TextTaskError, match=r"process of task .* has not answered for 0\.5 s"):
+        awaited(reply)
+    with pytest.raises(TextTaskError, match="has died by signal 9"):
+        awaited(task.reset(0))
