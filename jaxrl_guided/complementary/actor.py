@@ -9,15 +9,13 @@ import numpy as np
 
 from jaxrl_guided.complementary.advised import Advised, Ask
 from jaxrl_guided.complementary.bank import Entry
+from jaxrl_guided.complementary.credit import FREE, GUIDED
 from jaxrl_guided.complementary.extractor import Experience
 from jaxrl_guided.complementary.retrieval import Question, Retriever
 from jaxrl_guided.envs.text.task import Opening, TextTask, changed
 from jaxrl_guided.learners.language.rollouts import Episode, Start
 from jaxrl_guided.learners.language.seeds import Seeds
 from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, POSITIVE, check, check_choice
-
-FREE, GUIDED = range(2)
-"""Parts of a group (`Start.part`)."""
 
 Placebo = Literal["none", "other", "shuffled"]
 EntryPer = Literal["rollout", "group"]

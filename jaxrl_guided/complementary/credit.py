@@ -1,19 +1,27 @@
 """What the extractor learns from: its generations, and the outcomes of episodes that used them.
 
 A generation is one answer of the extractor, however many entries it wrote. It is credited with the
-outcome, 1 or −1, of each episode that was shown one of them (arXiv 2603.17621 §3).
+outcome, 1 or −1, of each episode that was shown one of them (arXiv 2603.17621 §3), or with how far
+that is ahead of episodes that were shown nothing.
 """
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from jaxrl_guided.complementary.bank import Bank, Entry, Event
 from jaxrl_guided.learners.language.advantages import batch_advantages, reuse_factor
 from jaxrl_guided.learners.language.batches import Sample
-from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, check
+from jaxrl_guided.runtime.config import added
+from jaxrl_guided.runtime.ranges import COUNT, NOT_NEGATIVE, check, check_choice
+
+FREE, GUIDED = range(2)
+"""Parts of a group (`Start.part`)."""
+
+Reward = Literal["outcome", "relative"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +29,7 @@ class CreditConfig:
     """When the extractor learns, and from what.
 
     Attributes:
+      reward: `outcome`, or `relative`: less the mean outcome of the group's free half.
       batch: generations of an update; it waits until so many have outcomes it has not learned from.
       capacity: generations that are kept; the oldest go.
       pause: δ, steps of the actor within which a generation is not learned from again.
@@ -29,8 +38,10 @@ class CreditConfig:
     batch: int = 64
     capacity: int = 4096
     pause: int = 1
+    reward: Reward = added("outcome")
 
     def __post_init__(self) -> None:
+        check_choice(self, "reward", ("outcome", "relative"), part="credit.")
         check(self, COUNT, "batch", "capacity", part="credit.")
         check(self, NOT_NEGATIVE, "pause", part="credit.")
         if self.capacity < self.batch:
@@ -47,12 +58,21 @@ class Outcome(NamedTuple):
       success: the task was solved.
       entries: that it was shown.
       generations: others that it used: numbers of answers to its questions.
+      guided: it is of the half that is shown experience.
+      group: rollouts of one step that are compared with each other.
     """
 
     episode: int
     success: bool
     entries: Sequence[Entry]
     generations: Sequence[int] = ()
+    guided: bool = True
+    group: int = 0
+
+    @property
+    def value(self) -> float:
+        """1 or −1."""
+        return 1.0 if self.success else -1.0
 
 
 class Generation(NamedTuple):
@@ -80,7 +100,7 @@ class _Kept:
 
 
 class CreditBuffer:
-    """Generations by number, and their credit.
+    """Generations by number, and their credit. Between steps it is settled, as `state` needs it.
 
     Args:
       config: of the buffer.
@@ -94,6 +114,7 @@ class CreditBuffer:
         self.next = 0
         self.reward = float("nan")
         self._kept: dict[int, _Kept] = {}
+        self._unsettled: list[tuple[Outcome, Sequence[int]]] = []
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -107,12 +128,33 @@ class CreditBuffer:
             del self._kept[next(iter(self._kept))]
         return number
 
-    def credit(self, number: int, success: bool) -> None:
-        """An episode that used it has ended; one that is not kept any more gets nothing."""
-        if kept := self._kept.get(number):
-            kept.outcomes += 1
-            kept.fresh += 1
-            kept.total += 1.0 if success else -1.0
+    def credit(self, outcome: Outcome, generations: Sequence[int]) -> None:
+        """An episode has ended that used these; what is not kept any more gets nothing.
+
+        With `relative` reward they get it from `settle`.
+        """
+        if self.config.reward == "relative":
+            self._unsettled.append((outcome, generations))
+        else:
+            self._add(outcome.value, generations)
+
+    def settle(self) -> None:
+        """All groups of a step have ended. Of one without a free half nothing is credited."""
+        free = defaultdict[int, list[float]](list)
+        for outcome, _ in self._unsettled:
+            if not outcome.guided:
+                free[outcome.group].append(outcome.value)
+        for outcome, generations in self._unsettled:
+            if outcome.group in free:
+                self._add(outcome.value - float(np.mean(free[outcome.group])), generations)
+        self._unsettled.clear()
+
+    def _add(self, reward: float, generations: Sequence[int]) -> None:
+        for number in generations:
+            if kept := self._kept.get(number):
+                kept.outcomes += 1
+                kept.fresh += 1
+                kept.total += reward
 
     def waiting(self, step: int) -> int:
         """Generations with outcomes that were not learned from yet, and may be."""
@@ -201,15 +243,15 @@ def credit(bank: Bank, buffer: CreditBuffer | None, outcomes: Iterable[Outcome],
       StorageError: nothing was written down.
     """
     events: list[Event] = []
-    used: list[tuple[int, bool]] = []
+    used: list[tuple[Outcome, list[int]]] = []
     for outcome in outcomes:
         entries = {entry.id: entry for entry in outcome.entries}
-        value = 1.0 if outcome.success else -1.0
-        events += [Event("credited", entry, outcome.episode, value, step=step) for entry in entries]
+        events += [
+            Event("credited", entry, outcome.episode, outcome.value, step=step) for entry in entries
+        ]
         generations = [entry.generation for entry in entries.values()]
-        generations += outcome.generations
-        used += [(number, outcome.success) for number in dict.fromkeys(generations)]
+        used.append((outcome, [*dict.fromkeys([*generations, *outcome.generations])]))
     bank.record(events)
     if buffer is not None:
-        for number, success in used:
-            buffer.credit(number, success)
+        for outcome, generations in used:
+            buffer.credit(outcome, generations)

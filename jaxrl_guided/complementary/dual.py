@@ -12,16 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from jaxrl_guided.complementary.actor import (
-    FREE,
-    GUIDED,
-    ActorConfig,
-    Guide,
-    fresh,
-    starts_of,
-)
+from jaxrl_guided.complementary.actor import ActorConfig, Guide, fresh, starts_of
 from jaxrl_guided.complementary.advised import actions_of
-from jaxrl_guided.complementary.credit import CreditBuffer
+from jaxrl_guided.complementary.credit import FREE, GUIDED, CreditBuffer
 from jaxrl_guided.complementary.extractor import Experience, Extractor, Playing
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.hand_over import HandOver, Versioned
@@ -155,6 +148,11 @@ class Background:
         self.extractor.add(experience)
         return metrics
 
+    def end_step(self) -> None:
+        """All episodes of a step have ended and were added."""
+        if self._buffer is not None:
+            self._buffer.settle()
+
     def next_step(self, number: int) -> None:
         """A step of the actor begins; every so many of them a merge does, too."""
         self.extractor.step = number
@@ -219,6 +217,8 @@ class DualLoop:
             if watch is not None:
                 watch(len(ended), len(starts))
         metrics["play_seconds"] = time.perf_counter() - begun
+        if background is not None:
+            background.end_step()
         if self.config.barrier and background is not None:
             metrics |= background.drain()
         episodes = [experience.episode for experience in ended]

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl_guided.complementary.actor import FREE, GUIDED
 from jaxrl_guided.complementary.bank import Entry, Event
 from jaxrl_guided.complementary.bank.records import NOBODY
-from jaxrl_guided.complementary.credit import Outcome
+from jaxrl_guided.complementary.credit import FREE, GUIDED, Outcome
 from jaxrl_guided.complementary.extractor import Experience
 from jaxrl_guided.envs.text.task import TASK
 from jaxrl_guided.envs.text.telling import Teller, messages_of
@@ -40,18 +39,16 @@ class Seen(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """What a rollout says: retrievals, and of the episodes that ended outcomes and halves.
+    """What a rollout says: retrievals, and of the episodes that ended outcomes.
 
     Attributes:
       retrieved: events.
       outcomes: of all episodes, in the order in which they ended.
-      guided: `bool[len(outcomes)]`.
       experiences: those that are told.
     """
 
     retrieved: Sequence[Event]
     outcomes: Sequence[Outcome]
-    guided: np.ndarray
     experiences: Sequence[Experience]
 
 
@@ -134,14 +131,13 @@ class EpisodeBook:
         """
         events: list[Event] = []
         outcomes: list[Outcome] = []
-        guided: list[bool] = []
         experiences: list[Experience] = []
         since = np.zeros(len(self._open), int)
         for row, env in np.argwhere(seen.terminated | seen.truncated).tolist():
             ended = self._open[env]
             success = bool(seen.solved[row, env])
-            outcomes.append(Outcome(ended.number, success, ended.shown))
-            guided.append(env < self._guided)
+            half = env < self._guided
+            outcomes.append(Outcome(ended.number, success, ended.shown, guided=half))
             if ended.parts is not None:
                 self._keep(ended, env, seen.told, since[env], row + 1)
                 truncated = bool(seen.truncated[row, env])
@@ -151,7 +147,7 @@ class EpisodeBook:
             self._open[env] = self._begin(env, self.number, found, events, now, step)
         for env in self._place:
             self._keep(self._open[env], env, seen.told, since[env], len(seen.solved))
-        return Entered(events, outcomes, np.array(guided, bool), experiences)
+        return Entered(events, outcomes, experiences)
 
     def _begin(
         self, env: int, number: int, ids: np.ndarray, events: list[Event], now: float, step: int

@@ -21,7 +21,7 @@ from jaxrl_guided.complementary.consolidation import (
     distil_text,
     write_of,
 )
-from jaxrl_guided.complementary.credit import CreditBuffer, Generation, Outcome, credit
+from jaxrl_guided.complementary.credit import GUIDED, CreditBuffer, Generation, Outcome, credit
 from jaxrl_guided.complementary.operations import Rejected, parse
 from jaxrl_guided.complementary.requests import Requests
 from jaxrl_guided.complementary.retrieval import Question, Retriever
@@ -177,16 +177,25 @@ class Extractor:
           StorageError: the credit was not written down.
         """
         if not experience.credited:
-            advice = self._advice.pop(experience.number, _Advice())
-            entries = (*experience.shown, *advice.entries)
-            success = experience.episode.success
-            self.credit([Outcome(experience.number, success, entries, advice.generations)])
+            self.credit([self._outcome(experience)])
         if self.config.distil == "guided" and not experience.shown:
             return
         if len(self._episodes) >= self.config.queue:
             self._episodes.popleft()
             self.counts["dropped"] += 1
         self._episodes.append(experience)
+
+    def _outcome(self, experience: Experience) -> Outcome:
+        advice = self._advice.pop(experience.number, _Advice())
+        entries, start = (*experience.shown, *advice.entries), experience.episode.start
+        return Outcome(
+            experience.number,
+            experience.episode.success,
+            entries,
+            advice.generations,
+            guided=start.part == GUIDED,
+            group=start.group,
+        )
 
     def credit(self, outcomes: Iterable[Outcome]) -> None:
         """Outcomes of episodes go to what they used.

@@ -115,6 +115,10 @@ class ComplementaryConfig:
         check(self, INT63, "seed")
         if not self.experience and (self.acting.guided or self.acting.questions):
             raise ValueError("acting.guided and acting.questions must be 0 without experience")
+        if self.credit.reward == "relative" and self.acting.guided == self.acting.rollouts:
+            raise ValueError(
+                "credit.reward must be outcome where all rollouts are guided: there is no free half"
+            )
         if max(self.acting.warm_up, self.offline_steps) >= self.steps:
             raise ValueError(
                 f"steps must be above acting.warm_up {self.acting.warm_up} and offline_steps "

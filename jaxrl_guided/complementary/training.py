@@ -5,10 +5,10 @@ from typing import Any
 
 import jax
 
-from jaxrl_guided.complementary.actor import FREE, GUIDED, Guide
+from jaxrl_guided.complementary.actor import Guide
 from jaxrl_guided.complementary.bank import Bank
 from jaxrl_guided.complementary.bank.bank import Snapshot
-from jaxrl_guided.complementary.credit import CreditBuffer
+from jaxrl_guided.complementary.credit import FREE, GUIDED, CreditBuffer
 from jaxrl_guided.complementary.distant import DistantExtractor
 from jaxrl_guided.complementary.dual import Background, DualLoop, LanguageModel, Model
 from jaxrl_guided.complementary.extractor import Extractor, Playing

@@ -128,6 +128,7 @@ class VectorActor:
         metrics: dict[str, float] = {}
         for experience in entered.experiences:
             metrics |= self._background.add(experience)
+        self._background.end_step()
         return metrics | self._background.finish()
 
 
@@ -150,8 +151,9 @@ def _iterate(
 
 def _outcomes(entered: Entered) -> dict[str, float]:
     success = np.array([outcome.success for outcome in entered.outcomes], float)
+    guided = np.array([outcome.guided for outcome in entered.outcomes], bool)
     found = {"retrievals": float(len(entered.retrieved))}
-    for name, half in (("guided", entered.guided), ("free", ~entered.guided)):
+    for name, half in (("guided", guided), ("free", ~guided)):
         if half.any():
             found[f"success_{name}"] = float(success[half].mean())
     return found

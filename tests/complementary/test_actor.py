@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.backbones.embedders import HashedEmbedder
-from jaxrl_guided.complementary.actor import FREE, GUIDED, ActorConfig, Guide, fresh, starts_of
+from jaxrl_guided.complementary.actor import ActorConfig, Guide, fresh, starts_of
 from jaxrl_guided.complementary.advised import Advised
 from jaxrl_guided.complementary.bank import Bank, Draft, Write
+from jaxrl_guided.complementary.credit import FREE, GUIDED
 from jaxrl_guided.complementary.retrieval import RetrievalConfig, Retriever
 from jaxrl_guided.learners.language.rollouts import Episode, Start
 from jaxrl_guided.learners.language.seeds import Seeds

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from jaxrl_guided.backbones.embedders import HashedEmbedder
-from jaxrl_guided.complementary.actor import FREE, GUIDED, ActorConfig, Guide
+from jaxrl_guided.complementary.actor import ActorConfig, Guide
 from jaxrl_guided.complementary.advised import Advised
 from jaxrl_guided.complementary.bank import Bank
 from jaxrl_guided.complementary.consolidation import MergeConfig
-from jaxrl_guided.complementary.credit import CreditBuffer, CreditConfig
+from jaxrl_guided.complementary.credit import FREE, GUIDED, CreditBuffer, CreditConfig
 from jaxrl_guided.complementary.dual import Background, DualLoop, LoopConfig
 from jaxrl_guided.complementary.extractor import Extractor, ExtractorConfig
 from jaxrl_guided.complementary.requests import Requests
@@ -128,6 +128,20 @@ class World:
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "bank"
+
+
+def test_relative_reward_is_known_when_a_step_has_ended(path):
+    """Guided episodes succeed, 1, and free ones do not, −1."""
+    rewards = {}
+    for reward in ("outcome", "relative"):
+        world = World(path.with_name(reward), credit=CreditConfig(batch=2, reward=reward))
+        for step in range(4):
+            world.loop.step(step)
+            assert world.buffer.state()["sums"][:, 0].sum() > 0 or step == 0
+        world.background.drain()
+        assert world.scribe.version > 0
+        rewards[reward] = world.buffer.reward
+    assert rewards == {"outcome": 1, "relative": 2}
 
 
 def test_warm_up_fills_the_bank_and_then_halves_are_compared(path):

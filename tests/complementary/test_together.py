@@ -10,11 +10,11 @@ from jaxrl_guided.backbones.params import init_params
 from jaxrl_guided.backbones.sampler import Sampler
 from jaxrl_guided.backbones.tokenizer import nano_tokenizer
 from jaxrl_guided.backbones.turns import Rules
-from jaxrl_guided.complementary.actor import GUIDED, ActorConfig, Guide
+from jaxrl_guided.complementary.actor import ActorConfig, Guide
 from jaxrl_guided.complementary.advised import Advised
 from jaxrl_guided.complementary.bank import Bank, Draft, Write
 from jaxrl_guided.complementary.consolidation import MergeConfig
-from jaxrl_guided.complementary.credit import CreditBuffer, CreditConfig
+from jaxrl_guided.complementary.credit import GUIDED, CreditBuffer, CreditConfig
 from jaxrl_guided.complementary.dual import Background, DualLoop, LanguageModel, LoopConfig
 from jaxrl_guided.complementary.extractor import Extractor, ExtractorConfig
 from jaxrl_guided.complementary.requests import Requests

@@ -15,7 +15,7 @@ from jaxrl_guided.learners.language.batches import MicroBatch
 from jaxrl_guided.runtime.ranges import (
     NOT_NEGATIVE,
     POSITIVE,
-    POSITIVE_SHARE,
+    SHARE,
     Range,
     check,
     check_choice,
@@ -68,7 +68,7 @@ class CISPOConfig:
     The ratio is to the policy that drew the tokens, however long ago.
 
     Attributes:
-      clip_low, clip_high: how far below and above 1 the weight may be.
+      clip_low, clip_high: how far below and above 1 the weight may be; both 0: REINFORCE.
 
     Raises:
       ValueError: a number is out of range.
@@ -78,8 +78,8 @@ class CISPOConfig:
     clip_high: float = 0.1
 
     def __post_init__(self) -> None:
-        check(self, POSITIVE_SHARE, "clip_low")
-        check(self, POSITIVE, "clip_high")
+        check(self, SHARE, "clip_low")
+        check(self, NOT_NEGATIVE, "clip_high")
 
 
 @dataclasses.dataclass(frozen=True)
