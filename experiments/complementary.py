@@ -4,8 +4,8 @@
     python -m experiments.complementary --preset=nano --arm=baseline --run_dir=runs/room-baseline
     python -m experiments.complementary --task=mix3 --run_dir=runs/mix
     python -m experiments.complementary --preset=nano --task=minihack/Room-Random-5x5+webshop
-    python -m experiments.complementary --role=actor --run_dir=runs/room        # on one host
-    python -m experiments.complementary --role=extractor --run_dir=runs/writer  # on another one
+    python -m experiments.complementary --role=actor --cluster=HOST:6379 --run_dir=runs/room
+    python -m experiments.complementary --role=extractor --cluster=HOST:6379 --run_dir=runs/scribe
 
 `nano` has two small models with words of their own, warmed up by scripted play of MiniHack's rooms,
 of WebShop and ALFWorld, one of them or a mix (`nano_mix` has the sizes and settings for mixes);
@@ -33,8 +33,8 @@ from jaxrl_guided.complementary.presets import PRESETS, on_task
 from jaxrl_guided.complementary.run_config import ComplementaryConfig
 from jaxrl_guided.runtime import app, cell_flags, config
 from jaxrl_guided.runtime.errors import UserError
-from jaxrl_guided.runtime.post import Line
-from jaxrl_guided.runtime.signals import StopFlag
+from jaxrl_guided.runtime.post import Line, PeerGone
+from jaxrl_guided.runtime.signals import StopFlag, Stopped
 
 _TASK = flags.DEFINE_string(
     "task", None, "Task or mix, with the options that the preset has for it; else --config.task."
@@ -52,10 +52,10 @@ _ROLE = flags.DEFINE_enum(
     "role", "both", ["both", "actor", "extractor"], "Which of the two programs this is, or both."
 )
 _CLUSTER = flags.DEFINE_string(
-    "cluster", "auto", "Ray cluster where programs meet: HOST:PORT, or auto for that of this host."
+    "cluster", None, "HOST:PORT of the Ray cluster in which the programs of both roles meet."
 )
 _PATIENCE = flags.DEFINE_float(
-    "patience", 60.0, "Seconds without a sign of life after which the other program is gone.", 1.0
+    "patience", 60.0, "Seconds without a sign of life after which the other program is gone.", 8.0
 )
 _CONFIG = config.define(PRESETS)
 flags.adopt_module_key_flags(cell_flags)
@@ -69,9 +69,10 @@ def run() -> None:
     from jaxrl_guided.runtime import errors, signals
 
     alone = _ROLE.value == "both"
-    if _DEVICE.value and not alone:
-        raise UserError(f"--extractor_device must be left out with --role={_ROLE.value}")
+    _check_role()
     if cell := cell_flags.read(ComplementaryConfig, _CONFIG):
+        if not alone:
+            raise UserError("--role must be left out with --cell")
         settings, path = cell
         result = run_cell(settings, app.RUN_DIR.value, path, _WARM.value)
         print(summary_text(settings, result))
@@ -88,8 +89,22 @@ def run() -> None:
         if alone:
             _train(settings, stop, None)
             return
-        with _meeting(settings, stop) as line:
-            (_train if _ROLE.value == "actor" else _serve)(settings, stop, line)
+        try:
+            with _meeting(settings, stop) as line:
+                (_train if _ROLE.value == "actor" else _serve)(settings, stop, line)
+        except PeerGone as gone:
+            if stop.requested:  # as both are, before one sees that the other has ended
+                raise Stopped("start both programs again to go on") from gone
+            raise
+
+
+def _check_role() -> None:
+    """Refuses flags that do not go together."""
+    alone = _ROLE.value == "both"
+    if alone != (_CLUSTER.value is None):
+        raise UserError("--role=actor and --role=extractor need --cluster=HOST:PORT, and it them")
+    if _DEVICE.value and not alone:
+        raise UserError(f"--extractor_device must be left out with --role={_ROLE.value}")
 
 
 def _train(settings: ComplementaryConfig, stop: StopFlag, line: Line | None) -> None:
@@ -114,14 +129,24 @@ def _train(settings: ComplementaryConfig, stop: StopFlag, line: Line | None) -> 
 
 def _serve(settings: ComplementaryConfig, stop: StopFlag, line: Line) -> None:
     """The extractor, for an actor behind the line."""
-    from jaxrl_guided.complementary.extractor_program import run_extractor
+    from jaxrl_guided.complementary.extractor_program import (
+        ExtractorProgram,
+        failures_told,
+        serve,
+    )
+    from jaxrl_guided.complementary.pairs import check_role
     from jaxrl_guided.complementary.preparation import prepare_extractor
-    from jaxrl_guided.runtime import rundir
+    from jaxrl_guided.runtime import errors, rundir
 
-    settled, prepared = prepare_extractor(settings)
-    with rundir.open_run(app.RUN_DIR.value, f"{settings.arm}-extractor", settings) as run_dir:
-        run_extractor(settled, prepared, line, run_dir, stop, _WARM.value)
-    print(f"the run is finished; the extractor's model is in {run_dir.home}")
+    with failures_told(line):
+        settled, prepared = prepare_extractor(settings)
+        with rundir.open_run(app.RUN_DIR.value, f"{settings.arm}-extractor", settings) as run:
+            check_role(run, "extractor")
+            with errors.validation():
+                program = ExtractorProgram(settled, prepared, line, run, stop, _WARM.value)
+            with program:
+                serve(program, settled.steps, stop)
+    print(f"the run is finished; the extractor's model is in {run.home}")
 
 
 @contextlib.contextmanager
@@ -129,12 +154,13 @@ def _meeting(settings: ComplementaryConfig, stop: StopFlag) -> Iterator[Line]:
     """The line to the other program, which has the same settings."""
     from jaxrl_guided.runtime import cluster
 
-    name = config.config_hash(config.to_dict(settings))
+    name, address = config.config_hash(config.to_dict(settings)), _CLUSTER.value
+    assert address is not None  # which was checked
     if _ROLE.value == "actor":
-        with cluster.open_post(_CLUSTER.value, name, _PATIENCE.value) as line:
+        with cluster.open_post(address, name, _PATIENCE.value) as line:
             yield line
     else:
-        with cluster.reach_post(_CLUSTER.value, name, _PATIENCE.value, stop) as line:
+        with cluster.reach_post(address, name, _PATIENCE.value, stop) as line:
             yield line
 
 

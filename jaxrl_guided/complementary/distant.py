@@ -1,5 +1,6 @@
 """The extractor's model in a program of its own, as the actor's program sees it."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,16 +13,19 @@ from jaxrl_guided.learners.language.hand_over import Versioned
 from jaxrl_guided.learners.language.rollouts import Episode, Start
 from jaxrl_guided.runtime.post import Line, PeerGone
 
-_PAUSE = 0.01
+_PAUSE = 0.001
+"""Seconds to wait where nothing has come."""
+
 Check = Callable[[], None]
-"""Called from time to time while the other program is waited for; may raise to stop."""
+"""Called before letters are read; may raise to stop."""
 
 
 class DistantExtractor:
     """Its slots (`Playing`) and its weights (`Model`), which are another program's.
 
     Bank, queues and credit stay here: only requests and samples go there, and answers come back. It
-    works at its own pace, so that no step of the actor waits for it.
+    works at its own pace; the actor waits for it at checkpoints alone, or as `LoopConfig.barrier`
+    and `ExtractorConfig.full` say.
 
     Args:
       line: to the other program.
@@ -33,8 +37,8 @@ class DistantExtractor:
         self._unsent: list[Any] = []
         self._open = 0
         self._episodes: list[Episode] = []
-        self._metrics: dict[str, float] = {}
         self._done: Any = None
+        self._check: Check = lambda: None
 
     @property
     def busy(self) -> bool:
@@ -65,44 +69,51 @@ class DistantExtractor:
         return Versioned(Weights({}), 0)
 
     def learn(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Sends samples of an update; returns metrics of those before it that have come by now."""
+        """Sends samples of an update; its metrics are written there."""
         self._unsent.append(letters.Lessons(tuple(samples)))
-        found, self._metrics = self._metrics, {}
-        return found
+        return {}
 
-    def begin_at(self, step: int) -> None:
-        """Tells it from which checkpoint to go on; 0: from none."""
-        self._unsent.append(letters.Begin(step))
+    def begin_at(self, pair: str, step: int, check: Check) -> None:
+        """Tells it from which checkpoint to go on; 0: from none.
+
+        Args:
+          pair: of the run, see `pairs`.
+          check: called from now on whenever something may come.
+        """
+        self._check = check
+        self._unsent.append(letters.Begin(pair, step))
         self._exchange()
 
-    def await_begun(self, check: Check) -> None:
-        """Waits until it has."""
-        self._wait(letters.Begun(), check)
+    def await_begun(self) -> None:
+        """Waits until it has begun."""
+        if not isinstance(self._done, letters.Begun):
+            print("waits for the extractor's program, of the same settings", file=sys.stderr)
+        self._wait(letters.Begun())
 
-    def save(self, step: int, check: Check) -> None:
+    def save(self, step: int) -> None:
         """It saves its model and optimiser under this step; waits until that is done."""
         self._unsent.append(letters.Save(step))
-        self._wait(letters.Saved(step), check)
+        self._wait(letters.Saved(step))
 
-    def end(self, check: Check) -> None:
+    def end(self) -> None:
         """It ends, too."""
         self._unsent.append(letters.End())
-        self._wait(letters.Ended(), check)
+        self._wait(letters.Ended())
 
-    def _wait(self, done: Any, check: Check) -> None:
-        while type(self._done) is not type(done) or self._done != done:
+    def _wait(self, done: Any) -> None:
+        while self._done != done:
             self._exchange()
-            check()
-            time.sleep(_PAUSE)
 
     def _exchange(self) -> None:
+        self._check()
         unsent, self._unsent = self._unsent, []
-        for letter in self._line(unsent):
+        come = self._line(unsent)
+        if not come:
+            time.sleep(_PAUSE)
+        for letter in come:
             if isinstance(letter, letters.Answered):
                 self._open -= len(letter.episodes)
                 self._episodes += letter.episodes
-            elif isinstance(letter, letters.Learned):
-                self._metrics |= letter.metrics
             elif isinstance(letter, letters.Failed):
                 raise PeerGone(f"the extractor's program has ended: {letter.reason}")
             else:

@@ -1,18 +1,21 @@
 """The program in which the extractor's model draws and learns, for an actor that is elsewhere."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from jaxrl_guided.complementary import letters
 from jaxrl_guided.complementary.dual import LanguageModel
 from jaxrl_guided.complementary.model_programs import ModelPrograms, export
+from jaxrl_guided.complementary.pairs import join_pair
 from jaxrl_guided.complementary.preparation import Prepared
 from jaxrl_guided.complementary.requests import Requests
 from jaxrl_guided.complementary.run_config import ComplementaryConfig
 from jaxrl_guided.learners.language.batches import Sample
+from jaxrl_guided.learners.language.journal import DivergenceCheck
 from jaxrl_guided.learners.language.learner import LanguageState
 from jaxrl_guided.runtime.checkpoint import Checkpointer
 from jaxrl_guided.runtime.files import PathLike
@@ -60,6 +63,7 @@ class ExtractorProgram(AbstractContextManager["ExtractorProgram"]):
         self._programs = ModelPrograms(prepared, learning)
         self._checkpoints = Checkpointer(run.checkpoints, run.config)
         self._metrics: MetricsWriter | None = None
+        self._check = DivergenceCheck("update of the extractor")
         self._prepared, self._requests = prepared, Requests()
         self._answering = self._programs.rollouts(self._requests.make_task)
         self._model: LanguageModel | None = None
@@ -88,25 +92,20 @@ class ExtractorProgram(AbstractContextManager["ExtractorProgram"]):
                     del self._requests.texts[episode.start.seed]
         return bool(read or self._unsent or self._answering.busy)
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Tells the other side what it was not told yet, and if it ends before the run does."""
+    def end(self) -> None:
+        """Writes the model for others to read, and lets the actor end."""
+        assert self._model is not None
+        export(self._prepared, self._model.state, self._run.path / "extractor")
+        self._line([letters.Ended()])
+
+    def __exit__(self, *error: object) -> None:
         if self._metrics is not None:
             self._metrics.close()
         self._checkpoints.close()
-        if error is not None:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            self._unsent = [letters.Failed(reason)]
-        if not isinstance(error, PeerGone):
-            self._line(self._unsent)
-
-    def save_model(self) -> None:
-        """Writes it for others to read."""
-        assert self._model is not None
-        export(self._prepared, self._model.state, self._run.path / "extractor")
 
     def _read(self, letter: Any) -> None:
         if isinstance(letter, letters.Begin):
-            self._begin(letter.step)
+            self._begin(letter)
             return
         assert self._model is not None  # a Begin comes first
         if isinstance(letter, letters.Asked):
@@ -121,10 +120,11 @@ class ExtractorProgram(AbstractContextManager["ExtractorProgram"]):
             self._unsent.append(letters.Saved(letter.step))
         elif isinstance(letter, letters.End):
             self.over = True
-            self._unsent.append(letters.Ended())
 
-    def _begin(self, step: int) -> None:
+    def _begin(self, letter: letters.Begin) -> None:
         """As it was at a checkpoint, after which no other one is kept; at 0 after the warm-up."""
+        join_pair(self._run, letter.pair)
+        step = letter.step
         self._checkpoints.go_back(step)
         if step:
             template = {"extractor": self._programs.start(learned=True)}
@@ -146,33 +146,20 @@ class ExtractorProgram(AbstractContextManager["ExtractorProgram"]):
             return self._programs.warm_up([self._config.seed, _PLACE], told, self._warm_cache)
 
     def _learn(self, model: LanguageModel, samples: Sequence[Sample]) -> None:
-        metrics = model.learn(samples)
+        metrics, step = model.learn(samples), int(model.state.step)
+        self._check(step, metrics.get("loss", 0.0), metrics.get("skipped", 0.0))
         assert self._metrics is not None
-        self._metrics.write(int(model.state.step), metrics)
-        self._unsent.append(letters.Learned(metrics))
+        self._metrics.write(step, metrics)
 
 
-def run_extractor(
-    config: ComplementaryConfig,
-    prepared: Prepared,
-    line: Line,
-    run: RunDir,
-    stop: StopFlag,
-    warm_cache: PathLike | None = None,
-) -> None:
-    """Serves an actor's program until its run is finished, and saves the model.
+def serve(program: ExtractorProgram, steps: int, stop: StopFlag) -> None:
+    """Serves an actor's program until its run of so many steps is finished.
 
     Raises:
-      PeerGone: the actor's program has ended before.
+      FloatingPointError: the extractor has diverged.
       Stopped: asked to stop.
-      UserError, StorageError: see `ExtractorProgram.turn`.
+      PeerGone, StorageError, UserError: see `ExtractorProgram.turn`.
     """
-    with ExtractorProgram(config, prepared, line, run, stop, warm_cache) as program:
-        _serve(program, config.steps, stop)
-        program.save_model()
-
-
-def _serve(program: ExtractorProgram, steps: int, stop: StopFlag) -> None:
     print("at the actor's service", file=sys.stderr)
     with ProgressBar("saved with the actor's", steps) as bar:
         shown = -1
@@ -185,3 +172,17 @@ def _serve(program: ExtractorProgram, steps: int, stop: StopFlag) -> None:
                 bar.update(shown, answers=program.answers)
             if idle:
                 time.sleep(_PAUSE)
+    program.end()
+
+
+@contextlib.contextmanager
+def failures_told(line: Line) -> Iterator[None]:
+    """Tells the actor's program why this one ends before the run does."""
+    try:
+        yield
+    except PeerGone:
+        raise
+    except BaseException as error:
+        with contextlib.suppress(PeerGone):
+            line([letters.Failed(" ".join(str(error).split()) or type(error).__name__)])
+        raise

@@ -15,6 +15,7 @@ from jaxrl_guided.complementary import report
 from jaxrl_guided.complementary.bank import BANK_FILE, Bank
 from jaxrl_guided.complementary.bank.report import gini
 from jaxrl_guided.complementary.credit import CreditBuffer
+from jaxrl_guided.complementary.pairs import check_role, pair_of
 from jaxrl_guided.complementary.training import ComplementaryRun, Course
 from jaxrl_guided.learners.language.journal import DivergenceCheck, write_episodes
 from jaxrl_guided.learners.language.learner import LanguageState
@@ -70,13 +71,15 @@ def run_complementary(work: ComplementaryRun, run: RunDir, stop: StopFlag) -> di
       Stopped: asked to stop; the same call goes on from the last checkpoint.
     """
     config = work.job.config
+    check_role(run, "both" if work.distant is None else "actor")
     with (
         Checkpointer(run.checkpoints, run.config) as checkpoints,
         contextlib.ExitStack() as stack,
     ):
         saved = checkpoints.latest_step()
-        if work.distant is not None:
-            work.distant.begin_at(saved or 0)  # so that it warms up meanwhile
+        if work.distant is not None:  # told now, so that it warms up meanwhile
+            check = functools.partial(_check_stop, run, checkpoints, stop)
+            work.distant.begin_at(pair_of(run), saved or 0, check)
         states, buffer, meta = _restored(work, checkpoints) if saved else _warmed(work, stop)
         bank = None
         if config.experience:
@@ -96,12 +99,12 @@ def run_complementary(work: ComplementaryRun, run: RunDir, stop: StopFlag) -> di
             course.go_on(meta["counters"])
             print(f"goes on from step {saved:,} of {config.steps:,}", file=sys.stderr)
         if work.distant is not None:
-            work.distant.await_begun(lambda: _check_stop(run, checkpoints, stop))
+            work.distant.await_begun()
         _train(work, run, checkpoints, course, record, stop)
         result = _result(work, run, course, record)
         report.write(work.job, run, course, result)
         if work.distant is not None:
-            work.distant.end(lambda: _check_stop(run, checkpoints, stop))
+            work.distant.end()
     return result
 
 
@@ -162,7 +165,6 @@ def _train(
     A stop is at once: what was done since the last checkpoint will be done again.
     """
     config, first, clock = work.job.config, record.done, time.monotonic()
-    check_stop = functools.partial(_check_stop, run, checkpoints, stop)
     check = DivergenceCheck("step")
     with (
         MetricsWriter(run.path, resume_step=first or -1) as metrics,
@@ -170,7 +172,7 @@ def _train(
     ):
 
         def watch(ended: int, of: int) -> None:
-            check_stop()
+            _check_stop(run, checkpoints, stop)
             if 0 < ended < of:
                 bar.update(record.done, episodes=ended, of=of)
 
@@ -196,7 +198,7 @@ def _train(
                 record.seconds, clock = record.seconds + now - clock, now
                 metrics.flush()
                 if work.distant is not None:
-                    work.distant.save(record.done, check_stop)
+                    work.distant.save(record.done)
                 _save(checkpoints, course, record)
 
 

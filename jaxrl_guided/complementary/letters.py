@@ -1,68 +1,76 @@
 """What the actor's and the extractor's programs write each other: text, token ids, outcomes."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Sequence
 
 from jaxrl_guided.learners.language.batches import Sample
 from jaxrl_guided.learners.language.rollouts import Episode, Start
 
 
-class Begin(NamedTuple):
-    """To the extractor: it shall be as it was at the actor's checkpoint of a step; 0: at first."""
+@dataclasses.dataclass(frozen=True)
+class Begin:
+    """To the extractor: it shall be as it was at the actor's checkpoint of `step`; 0: at first.
 
+    `pair` is the run's (`pairs`).
+    """
+
+    pair: str
     step: int
 
 
-class Begun(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Begun:
     """From the extractor: it is."""
 
 
-class Asked(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Asked:
     """To the extractor: requests, `Start.seed` their numbers, and their texts."""
 
     starts: Sequence[Start]
     texts: Sequence[str]
 
 
-class Answered(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Answered:
     """From the extractor: requests as episodes of one turn."""
 
     episodes: Sequence[Episode]
 
 
-class Lessons(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Lessons:
     """To the extractor: samples of an update."""
 
     samples: Sequence[Sample]
 
 
-class Learned(NamedTuple):
-    """From the extractor: metrics of an update."""
-
-    metrics: Mapping[str, float]
-
-
-class Save(NamedTuple):
-    """To the extractor: a checkpoint of this step is due, and it was asked nothing more."""
+@dataclasses.dataclass(frozen=True)
+class Save:
+    """To the extractor: a checkpoint of this step is due, and nothing more was asked before it."""
 
     step: int
 
 
-class Saved(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Saved:
     """From the extractor: it is saved."""
 
     step: int
 
 
-class End(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class End:
     """To the extractor: the run is finished."""
 
 
-class Ended(NamedTuple):
-    """From the extractor: it has read that."""
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """From the extractor: its model is written, and it needs the line no more."""
 
 
-class Failed(NamedTuple):
-    """From the extractor: it ends, and why."""
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """From the extractor: it ends before the run does, and why."""
 
     reason: str

@@ -156,16 +156,13 @@ class Checkpointer(AbstractContextManager["Checkpointer"]):
         """Deletes what is newer than a step, 0 for all: who goes on from there does not know it.
 
         Raises:
-          UserError: that is more than one checkpoint, so they are of another run.
+          UserError: there is no such step; nothing is deleted.
         """
-        newer = [other for other in sorted(self._manager.all_steps()) if other > step]
-        if len(newer) > 1:
-            raise UserError(
-                f"{self._directory} holds the steps {newer}, but the run goes on from step {step}; "
-                "name another directory"
-            )
-        for other in newer:
-            self._manager.delete(other)
+        if step:
+            self._existing(step)
+        for other in self._manager.all_steps():
+            if other > step:
+                self._manager.delete(other)
 
     def stamp(self, step: int | None = None) -> dict[str, Any]:
         """Reads a step's stamp (`config`, `meta`, `arrays`), the newest step's by default.

@@ -29,12 +29,13 @@ def open_post(address: str, name: str, patience: float) -> Iterator[Line]:
     """The line of who opens the post, on this host; the post ends with the block.
 
     Args:
-      address: of the cluster: `HOST:PORT`, or `auto` for that of this host.
+      address: of the cluster, `HOST:PORT`.
       name: of the post in the cluster.
       patience: seconds without a sign of life after which the other one counts as gone.
 
     Raises:
-      UserError: Ray is not installed, there is no cluster, or it has a post of that name.
+      UserError: Ray is not installed, there is no cluster, it has a post of that name, or none can
+        be started in it.
     """
     with _connected(address) as ray:
         here = ray.get_runtime_context().get_node_id()
@@ -46,6 +47,14 @@ def open_post(address: str, name: str, patience: float) -> Iterator[Line]:
             raise UserError(
                 f"--cluster={address} has a run of this configuration already; wait for it, or "
                 "change --config.seed"
+            ) from error
+        try:
+            ray.get(post.__ray_ready__.remote())
+        except ray.exceptions.RayError as error:
+            cause = str(error).strip().splitlines()[-1]
+            raise UserError(
+                f"--cluster={address}: no program of this package can be started there ({cause}); "
+                "start the cluster from the same environment"
             ) from error
         with _line(ray, post, OPENER, patience) as line:
             yield line
@@ -88,9 +97,11 @@ def _connected(address: str) -> Iterator[Any]:
     import ray
 
     try:
-        ray.init(address, namespace=_NAMESPACE, log_to_driver=False)
-        for signum, handler in handlers.items():  # which Ray has taken
-            signal.signal(signum, handler)
+        try:
+            ray.init(address, namespace=_NAMESPACE, log_to_driver=False)
+        finally:
+            for signum, handler in handlers.items():  # which Ray has taken
+                signal.signal(signum, handler)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _unreached(address, error) from error
     try:
@@ -101,11 +112,9 @@ def _connected(address: str) -> Iterator[Any]:
 
 def _check_address(address: str) -> None:
     """Raises UserError where nobody answers, which Ray would try for minutes."""
-    if address == "auto":
-        return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise UserError(f"--cluster={address} must be HOST:PORT, or auto")
+        raise UserError(f"--cluster={address} must be HOST:PORT, as `ray start` shows it")
     try:
         socket.create_connection((host, int(port)), _REACHED).close()
     except (OSError, OverflowError) as error:
@@ -153,7 +162,8 @@ class _RayLine:
 
     def _asked(self, method: str, *arguments: Any) -> Any:
         try:
-            return self._ray.get(getattr(self._post, method).remote(*arguments))
+            call = getattr(self._post, method).remote(*arguments)
+            return self._ray.get(call, timeout=self._patience)
         except self._ray.exceptions.RayError as error:
             raise PeerGone("the other program has ended, and its post with it") from error
 

@@ -9,9 +9,10 @@ from jaxrl_guided.complementary import extractor, letters
 from jaxrl_guided.complementary.bank import BANK_FILE, Bank
 from jaxrl_guided.complementary.credit import CreditConfig
 from jaxrl_guided.complementary.distant import DistantExtractor
-from jaxrl_guided.complementary.extractor_program import ExtractorProgram
+from jaxrl_guided.complementary.extractor_program import ExtractorProgram, failures_told
 from jaxrl_guided.complementary.job import run_complementary
 from jaxrl_guided.complementary.operations import Operation
+from jaxrl_guided.complementary.pairs import check_role, pair_of
 from jaxrl_guided.complementary.preparation import prepare, prepare_extractor
 from jaxrl_guided.complementary.presets import SMOKE
 from jaxrl_guided.complementary.requests import Requests
@@ -71,6 +72,8 @@ class InOneThread:
         found = self.post.swap(OPENER, unsent)
         for _ in range(2):  # it answers, and sends what it has answered
             self.program.turn()
+        if self.program.over:
+            self.program.end()
         if self.program.saved == self.last:
             raise PeerGone("cut off")
         return found + self.post.swap(OPENER, [])
@@ -94,7 +97,6 @@ def run_apart(path, config, cache, last=None):
         work = stack.enter_context(contextlib.closing(ComplementaryRun(job, None, cache, here)))
         result = run_complementary(work, ours, StopFlag())
         assert program.over
-        program.save_model()
     return result
 
 
@@ -146,21 +148,66 @@ def test_both_go_on_after_a_stop(tmp_path):
         assert one == two
 
 
-def test_an_extractor_that_has_not_the_checkpoint_says_so_to_both(tmp_path):
+@contextlib.contextmanager
+def serving(path, post):
+    """The extractor's program in `path`, and its line."""
     settled, prepared = prepare_extractor(SHORT)
-    post = Post()
-    distant = DistantExtractor(lambda unsent: post.swap(OPENER, unsent), Requests())
-    distant.begin_at(6)
+
+    def line(unsent):
+        return post.swap(CALLER, unsent)
+
     with (
-        open_run(tmp_path, "test", SHORT) as run,
-        pytest.raises(UserError, match="holds no checkpoint"),
-        ExtractorProgram(
-            settled, prepared, lambda unsent: post.swap(CALLER, unsent), run, StopFlag()
-        ) as program,
+        failures_told(line),
+        open_run(path, "test", SHORT) as run,
+        ExtractorProgram(settled, prepared, line, run, StopFlag()) as program,
     ):
+        yield program
+
+
+def begun(post, pair, step):
+    """The actor's side, after its first letter."""
+    distant = DistantExtractor(lambda unsent: post.swap(OPENER, unsent), Requests())
+    distant.begin_at(pair, step, lambda: None)
+    return distant
+
+
+def test_an_extractor_that_has_not_the_checkpoint_says_so_to_both(tmp_path):
+    post = Post()
+    distant = begun(post, "a", 6)
+    with pytest.raises(UserError, match="holds no checkpoint"), serving(tmp_path, post) as program:
         program.turn()
     with pytest.raises(PeerGone, match=r"the extractor's program has ended: .* no checkpoint"):
-        distant.await_begun(lambda: None)
+        distant.await_begun()
+
+
+def test_directories_of_different_runs_do_not_go_together(tmp_path):
+    post = Post()
+    begun(post, "a", 0)
+    with serving(tmp_path, post) as program:
+        program.turn()
+        post.swap(OPENER, [letters.Save(2)])
+        program.turn()
+    begun(post, "b", 0)
+    with (
+        pytest.raises(UserError, match="belongs to another run than the actor's --run_dir"),
+        serving(tmp_path, post) as program,
+    ):
+        program.turn()
+    assert (tmp_path / "checkpoints" / "2").is_dir()
+
+
+def test_a_directory_has_one_role(tmp_path):
+    with open_run(tmp_path / "a", "test", SHORT) as run:
+        check_role(run, "both")
+        pair = pair_of(run)
+        assert pair_of(run) == pair
+        check_role(run, "actor")
+        with pytest.raises(UserError, match="holds a run of --role=actor, not both"):
+            check_role(run, "both")
+    with open_run(tmp_path / "b", "test", SHORT) as run:
+        (run.checkpoints / "5").mkdir(parents=True)
+        with pytest.raises(UserError, match="holds a run of --role=both, not extractor"):
+            check_role(run, "extractor")
 
 
 def test_an_arm_without_extractor_has_no_program_of_it():
@@ -170,16 +217,19 @@ def test_an_arm_without_extractor_has_no_program_of_it():
 
 def test_a_wait_for_the_other_program_can_be_stopped():
     distant = DistantExtractor(lambda unsent: [], Requests())
+    looks = iter([None, None])
 
     def check():
-        raise Stopped("here")
+        if next(looks, "stop") == "stop":
+            raise Stopped("here")
 
+    distant.begin_at("a", 0, check)
     with pytest.raises(Stopped, match="here"):
-        distant.save(3, check)
+        distant.save(3)
 
 
 def test_letters_of_one_kind_alone_end_a_wait():
     come = [[letters.Begun()], [letters.Saved(2)], [letters.Ended()]]
     distant = DistantExtractor(lambda unsent: come.pop(0), Requests())
-    distant.end(lambda: None)
+    distant.end()
     assert not come

@@ -94,6 +94,22 @@ def test_saved_step_stays_and_an_older_one_is_refused(tmp_path):
             saver.save(4, {"x": jnp.float32(4)})
 
 
+def test_what_is_newer_is_forgotten_where_the_step_is_there(tmp_path):
+    with Checkpointer(tmp_path, keep=3) as checkpoints:
+        for step in (2, 4, 6):
+            checkpoints.save(step, make_state(step))
+        with pytest.raises(UserError, match=r"holds no step 3; it holds \[2, 4, 6\]"):
+            checkpoints.go_back(3)
+        checkpoints.go_back(6)
+        assert checkpoints.latest_step() == 6
+        checkpoints.go_back(2)
+        assert checkpoints.latest_step() == 2
+        checkpoints.save(4, make_state(9))  # another one than before
+        assert_equal(checkpoints.restore(make_state(), 4)[0], make_state(9))
+        checkpoints.go_back(0)
+        assert checkpoints.latest_step() is None
+
+
 def test_other_configuration_is_refused(tmp_path):
     with Checkpointer(tmp_path, {"ppo": {"lr": 0.1}}) as saver:
         saver.save(1, {"x": jnp.float32(1)})
